@@ -30,7 +30,7 @@ from bench.growth import BATCH, IDS, QUEUE, insert
 from bench.history import INDEXES, execute, fill, fill_partitions, finished_bytes, live_bytes, log_position, table_bytes
 from bench.results import table
 from bench.servers import second_store
-from treadle.kernel.store.ports import Span, Store
+from treadle.kernel.store.ports import ScanRange, Store
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.queries import DeadLetterFilter, RunFilter, TaskFilter
 from treadle.kernel.store.retention import Retention
@@ -245,7 +245,7 @@ async def calls_on(store: Store) -> dict[str, Callable[[], Awaitable[Any]]]:
     some = await store.tasks.list_matching(TaskFilter(states=("completed",)), 2000)
     (run,) = await store.runs.list_matching(RunFilter(), 1)
     retention = Retention(store)
-    span = Span("task", "default")
+    span = ScanRange("task", "default")
 
     async def status() -> None:
         await store.tasks.list_depths()

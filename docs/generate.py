@@ -162,7 +162,7 @@ def states_page() -> str:
     return _page(parts)
 
 
-def diagram(machine: states.Machine) -> str:
+def diagram(machine: states.StateMachine) -> str:
     """A Mermaid state diagram with every transition of the table, and no other."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {machine.initial}"]
     edges: dict[tuple[str, str], list[str]] = {}
@@ -173,11 +173,11 @@ def diagram(machine: states.Machine) -> str:
     return "\n".join([*lines, "```"])
 
 
-def _ending(machine: states.Machine, state: str) -> str:
+def _ending(machine: states.StateMachine, state: str) -> str:
     return " (final)" if state in machine.final else ""
 
 
-def _transitions(machine: states.Machine, state: str) -> str:
+def _transitions(machine: states.StateMachine, state: str) -> str:
     rows = []
     for (source, transition), target in machine.transitions.items():
         if source == state:

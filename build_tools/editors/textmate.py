@@ -7,16 +7,16 @@ import re
 from typing import Any
 
 from build_tools.editors.words import MARK, by_role, keyword_pattern, type_pattern
-from treadle.lang.tokens import BRACKETS, IDENTIFIER, OPERATORS, PATTERNS, SEPARATORS, Role
+from treadle.lang.tokens import BRACKETS, IDENTIFIER, OPERATORS, PATTERNS, SEPARATORS, TokenRole
 
 SCOPES = {
-    Role.DECLARATION: "storage.type.afl",
-    Role.CONTROL: "keyword.control.afl",
-    Role.MODIFIER: "keyword.other.modifier.afl",
-    Role.DIRECTIVE: "keyword.other.directive.afl",
-    Role.OPERATOR: "keyword.operator.word.afl",
-    Role.CONSTANT: "constant.language.afl",
-    Role.STATEMENT: "support.function.statement.afl",
+    TokenRole.DECLARATION: "storage.type.afl",
+    TokenRole.CONTROL: "keyword.control.afl",
+    TokenRole.MODIFIER: "keyword.other.modifier.afl",
+    TokenRole.DIRECTIVE: "keyword.other.directive.afl",
+    TokenRole.OPERATOR: "keyword.operator.word.afl",
+    TokenRole.CONSTANT: "constant.language.afl",
+    TokenRole.STATEMENT: "support.function.statement.afl",
 }
 
 
@@ -38,7 +38,7 @@ def _script() -> dict[str, Any]:
         "script": {
             "begin": rf"(?<![\w.$])(script)(?:[ \t]+({IDENTIFIER}))?[ \t]*(\{{)",
             "beginCaptures": {
-                "1": {"name": SCOPES[Role.CONTROL]},
+                "1": {"name": SCOPES[TokenRole.CONTROL]},
                 "2": {"name": "variable.other.language.afl"},
                 "3": {"name": "punctuation.section.embedded.begin.afl"},
             },

@@ -10,17 +10,17 @@ from pathlib import Path
 from build_tools.editors.words import MARK, by_role, types
 from treadle.lang.builtins import FUNCTIONS
 from treadle.lang.statements import NOT_STEPS
-from treadle.lang.tokens import IDENTIFIER, OPERATORS, PATTERNS, Role
+from treadle.lang.tokens import IDENTIFIER, OPERATORS, PATTERNS, TokenRole
 
 GRAMMAR = Path(__file__).resolve().parents[2] / "editors" / "tree-sitter-afl" / "grammar.js"
 _CAPTURES = {
-    Role.DECLARATION: "keyword.type",
-    Role.CONTROL: "keyword",
-    Role.MODIFIER: "keyword.modifier",
-    Role.DIRECTIVE: "keyword.directive",
-    Role.OPERATOR: "keyword.operator",
-    Role.CONSTANT: "constant.builtin",
-    Role.STATEMENT: "function.builtin",
+    TokenRole.DECLARATION: "keyword.type",
+    TokenRole.CONTROL: "keyword",
+    TokenRole.MODIFIER: "keyword.modifier",
+    TokenRole.DIRECTIVE: "keyword.directive",
+    TokenRole.OPERATOR: "keyword.operator",
+    TokenRole.CONSTANT: "constant.builtin",
+    TokenRole.STATEMENT: "function.builtin",
 }
 _BLOCK_END = r"[^*]*\*+(?:[^/*][^*]*\*+)*/"
 """The rest of a comment up to the first `*/`."""
@@ -60,7 +60,7 @@ def files() -> dict[str, str]:
     lines += [f"exports.{name}Pattern = /{_pattern(pattern)}/;" for name, pattern in patterns.items()]
     query = [f"; {MARK}", _QUERY.strip(), ""]
     for role, words in by_role().items():
-        if role is not Role.CONSTANT:
+        if role is not TokenRole.CONSTANT:
             query.append(f"[{' '.join(json.dumps(word) for word in sorted(words))}] @{_CAPTURES[role]}")
     query += [
         "[(boolean) (null)] @constant.builtin",

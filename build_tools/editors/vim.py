@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from build_tools.editors.words import MARK, by_role, types
 from treadle.interfaces.lsp.scan import CALLED
-from treadle.lang.tokens import IDENTIFIER, Role
+from treadle.lang.tokens import IDENTIFIER, TokenRole
 
 _GROUPS = {
-    Role.DECLARATION: "Structure",
-    Role.CONTROL: "Statement",
-    Role.MODIFIER: "Keyword",
-    Role.DIRECTIVE: "Keyword",
-    Role.OPERATOR: "Operator",
-    Role.CONSTANT: "Constant",
-    Role.STATEMENT: "Function",
+    TokenRole.DECLARATION: "Structure",
+    TokenRole.CONTROL: "Statement",
+    TokenRole.MODIFIER: "Keyword",
+    TokenRole.DIRECTIVE: "Keyword",
+    TokenRole.OPERATOR: "Operator",
+    TokenRole.CONSTANT: "Constant",
+    TokenRole.STATEMENT: "Function",
 }
 _HEAD = f"""" Vim syntax file of AFL.
 " {MARK}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from treadle.interfaces.lsp.scan import CALLED, NAMING, NAMING_LIKE_TYPE
-from treadle.lang.tokens import KEYWORDS, TYPES, Role
+from treadle.lang.tokens import KEYWORDS, TYPES, TokenRole
 
 MARK = "Derived from src/treadle/lang/tokens.py by `python -m build_tools.editors`; do not edit."
 NOT_CALLED = NAMING.replace(r"|\(", "")
 
 
-def by_role() -> dict[Role, list[str]]:
+def by_role() -> dict[TokenRole, list[str]]:
     """Return the keywords of each role, longer ones first, so that none hides another."""
-    found: dict[Role, list[str]] = {}
+    found: dict[TokenRole, list[str]] = {}
     for word in sorted(KEYWORDS, key=lambda word: (-len(word), word)):
         found.setdefault(KEYWORDS[word], []).append(word)
     return dict(sorted(found.items()))

@@ -6,7 +6,7 @@ from typing import Any
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
-from treadle.kernel.store.units import Answer, Park, Row, RunGuard, Unit
+from treadle.kernel.store.units import Park, Row, RunGuard, Unit, UnitAnswer
 from treadle.model.records import EffectOutcome, Message, Record
 from treadle.model.runs import Run
 from treadle.model.tasks import Task
@@ -22,7 +22,7 @@ def new_schedule(name: str = "nightly", **fields: Any) -> Record:
     return new_record(**{"entity": "schedule", "state": "active", "name": name} | fields)
 
 
-async def write(store: Store, *rows: Row) -> Answer:
+async def write(store: Store, *rows: Row) -> UnitAnswer:
     """The rows in a unit without a guard."""
     (answer,) = await store.commit([Unit(rows=rows)])
     return answer
@@ -56,7 +56,7 @@ def new_message(run: Run, **fields: Any) -> Message:
     return Message(**{"id": ids.new_id(), "run_id": run.id, "body": '{"told":1}'} | fields)
 
 
-async def tell(store: Store, *messages: Message) -> Answer:
+async def tell(store: Store, *messages: Message) -> UnitAnswer:
     return await write(store, *(PutMessage(each) for each in messages))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Answer, Finish, PutRun, PutSteps, Row, RunGuard, RunTransition, Unit
+from treadle.kernel.store.units import Finish, PutRun, PutSteps, Row, RunGuard, RunTransition, Unit, UnitAnswer
 from treadle.model.ids import derived_id
 from treadle.model.runs import Run, Step
 from treadle.model.tasks import Claim, NewTask, Task
@@ -73,7 +73,7 @@ async def advance(
     version: int | None = None,
     tasks: tuple[NewTask, ...] = (),
     rows: tuple[Row, ...] = (),
-) -> Answer:
+) -> UnitAnswer:
     (answer,) = await store.commit([unit_of(run, *ends, version=version, tasks=tasks, rows=rows)])
     return answer
 

@@ -14,7 +14,7 @@ from treadle.kernel.search.plan import Subject, error_text, matches
 from treadle.kernel.search.query import parse
 from treadle.kernel.search.service import Search
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.ports import Span, Store
+from treadle.kernel.store.ports import ScanRange, Store
 from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.kernel.store.queries import NEWEST, Place, Rules, RunFilter, TaskFilter
 from treadle.kernel.store.units import Finish, PutRun, PutTags, RunTransition, Unit
@@ -203,4 +203,4 @@ async def test_ids_are_listed_by_range(store: Store) -> None:
     assert await store.search.list_ids("run", "elsewhere", first, last, 10) == []
     assert await store.search.list_ids("approval", DEFAULT_NAMESPACE, first, last, 10) == []
     assert await store.search.list_run_names("shop", 10) == ["shop.Checkout"]
-    assert await store.search.list_failing_tasks(Span("task", DEFAULT_NAMESPACE, Place(2**62, last)), 10) == []
+    assert await store.search.list_failing_tasks(ScanRange("task", DEFAULT_NAMESPACE, Place(2**62, last)), 10) == []

@@ -10,7 +10,7 @@ from typing import Any
 from treadle.kernel.store.operator_ports import LeaseConnection
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Answer, Finish, Park, Seen, Settlement, Unit, Verdict
+from treadle.kernel.store.units import Finish, Park, Seen, Settlement, Unit, UnitAnswer, Verdict
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, QueueKey
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, NewTask, Task
@@ -29,7 +29,7 @@ def new_task(queue: QueueKey = WORK, **fields: Any) -> NewTask:
     return NewTask(**{"id": ids.new_id(), "queue": queue} | fields)
 
 
-async def put(store: Store, *tasks: NewTask) -> Answer:
+async def put(store: Store, *tasks: NewTask) -> UnitAnswer:
     """Store the tasks in one unit."""
     return (await store.commit([Unit(tasks=tasks)]))[0]
 
@@ -62,7 +62,7 @@ async def put_and_claim(store: Store, *, owner: str = "owner-1", lease_for: int 
     return taken
 
 
-async def commit_one(store: Store, guard: Claim | Seen | None, settlement: Settlement | None, *tasks: NewTask) -> Answer:
+async def commit_one(store: Store, guard: Claim | Seen | None, settlement: Settlement | None, *tasks: NewTask) -> UnitAnswer:
     return (await store.commit([Unit(guard, settlement, tasks)]))[0]
 
 

@@ -20,7 +20,7 @@ from tests.kernels import move_to
 
 from treadle import Engine
 from treadle.kernel.store.process import SystemClock
-from treadle.kernel.telemetry.events import Event, ExternalHint, LeaseLost, ResultDropped, TaskSettled, TaskTaken
+from treadle.kernel.telemetry.events import ExternalHint, LeaseLost, ResultDropped, TaskSettled, TaskTaken, TelemetryEvent
 from treadle.model.errors import StoreError
 
 AGAIN = 0.2
@@ -34,7 +34,7 @@ class Diary:
         self._clock = SystemClock()
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: TelemetryEvent) -> None:
         """Write what the engine tells."""
         match event:
             case TaskTaken():

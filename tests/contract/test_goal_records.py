@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from treadle.kernel.store.records import ChangeRecord
-from treadle.model.states import GOAL_MACHINES, MACHINES, Machine
+from treadle.model.states import GOAL_MACHINES, MACHINES, StateMachine
 from treadle_conformance.record_steps import get_record, new_record, put_record, write
 
 WRITTEN_ONCE = [machine for machine in GOAL_MACHINES if not machine.transitions]
@@ -19,7 +19,7 @@ def test_four_artifacts_are_written_once() -> None:
 
 
 @pytest.mark.parametrize("machine", WRITTEN_ONCE, ids=lambda machine: machine.entity)
-async def test_a_write_once_record_cannot_be_changed(store, machine: Machine) -> None:
+async def test_a_write_once_record_cannot_be_changed(store, machine: StateMachine) -> None:
     record = await put_record(store, new_record(entity=machine.entity, state=machine.initial))
     with pytest.raises(Exception, match="written once"):
         await write(store, ChangeRecord(record.id, 0, '{"other":1}'))
@@ -28,7 +28,7 @@ async def test_a_write_once_record_cannot_be_changed(store, machine: Machine) ->
 
 @reachable
 @pytest.mark.parametrize("machine", MOVING, ids=lambda machine: machine.entity)
-async def test_the_database_refuses_every_transition_that_is_not_in_the_table(database, store, machine: Machine) -> None:
+async def test_the_database_refuses_every_transition_that_is_not_in_the_table(database, store, machine: StateMachine) -> None:
     legal = {(source, target) for (source, _), target in machine.transitions.items()}
     for source in machine.states:
         for target in machine.states:

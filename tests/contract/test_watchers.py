@@ -23,7 +23,7 @@ from treadle.kernel.watchers.scan import PAGE, ROTATE
 from treadle.model.errors import IllegalTransition, InvalidInput, InvalidWatcher
 from treadle.model.names import WATCHER
 from treadle.model.values import decode
-from treadle.model.watchers import Item, Source
+from treadle.model.watchers import Item, WatchSource
 from treadle.workers.scanner import Scanner, scan
 
 EVERY = 30 * SECOND
@@ -308,17 +308,17 @@ class Failing:
         self.unreadable_files: tuple[str, ...] = ()
         self._scanner = Scanner(InThisThread(), SystemClock())
 
-    async def scan(self, source: Source) -> Scan:
+    async def scan(self, source: WatchSource) -> Scan:
         scan = await self._scanner.scan(source)
         found = [each for each in scan.found if not any(each.name.startswith(f"{place}/") for place in self.unreadable)]
         problem = f"{len(self.unreadable)} cannot be read" if self.unreadable else None
         return Scan(found, self.unreadable, problem)
 
-    async def read(self, source: Source, names: Sequence[str]) -> dict[str, Content]:
+    async def read(self, source: WatchSource, names: Sequence[str]) -> dict[str, Content]:
         read = await self._scanner.read(source, names)
         return {name: Content(problem=f"{name}: no") if name in self.unreadable_files else each for name, each in read.items()}
 
-    async def fetch(self, source: Source, item: Item | None) -> Fetched:
+    async def fetch(self, source: WatchSource, item: Item | None) -> Fetched:
         raise NotImplementedError
 
 
@@ -644,7 +644,7 @@ async def test_names_are_unique_and_a_missing_watcher_is_reported(timing: Timing
 # --- files that arrive before the first scan ---
 
 
-async def _survey(source: Source) -> Scan:
+async def _survey(source: WatchSource) -> Scan:
     return scan(source)
 
 
@@ -684,7 +684,7 @@ async def test_files_that_arrive_before_the_first_scan_on_another_machine_are_ne
 def test_a_moved_file_arrives_when_it_is_moved(inbox: Path) -> None:
     (inbox / "moved").write_text("m")
     os.utime(inbox / "moved", (1, 1))
-    (found,) = scan(Source(kind="directory", place=str(inbox))).found
+    (found,) = scan(WatchSource(kind="directory", place=str(inbox))).found
     assert (found.mtime, found.arrived_at) == (10**9, (inbox / "moved").stat().st_ctime_ns // 1_000_000)
 
 

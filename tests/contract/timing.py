@@ -21,10 +21,10 @@ from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Answer, Finish, Seen, Unit
+from treadle.kernel.store.units import Finish, Seen, Unit, UnitAnswer
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.store.verify import verify
-from treadle.kernel.telemetry.events import Event
+from treadle.kernel.telemetry.events import TelemetryEvent
 from treadle.kernel.triggers import Starters
 from treadle.kernel.watchers.scan import SourceReader, WatcherScanner
 from treadle.kernel.watchers.service import Watchers
@@ -60,7 +60,7 @@ class Timing:
         self.store, self.clock = store, clock
         self.owner_id = owner_id or ids.new_id()
         self.committer = Committer(store, waiting)
-        self.events: list[Event] = []
+        self.events: list[TelemetryEvent] = []
         core = self.core = Core(store, self.committer, ValueStore(store, None), ids, waiting, self.events.append)
         self.queue = Queue(core)
         self.flows = Flows(core)
@@ -91,7 +91,7 @@ class Timing:
             found += page
         return found
 
-    async def turn(self) -> list[Answer]:
+    async def turn(self) -> list[UnitAnswer]:
         """Fire the due schedules, each once."""
         return [await self.firer.run(task) for task in await self.claim(SCHEDULE)]
 
@@ -99,7 +99,7 @@ class Timing:
     def looker(self) -> WatcherScanner:
         return WatcherScanner(self.core, self.watchers, self.looks)
 
-    async def look(self) -> list[Answer]:
+    async def look(self) -> list[UnitAnswer]:
         """Look for all watchers that are due, each once."""
         return [await self.looker.run(task) for task in await self.claim(WATCHER)]
 

@@ -29,7 +29,7 @@ from tests.workers import isolated
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, Specialist, TaskSpec
 from treadle.kernel.store.process import SystemClock, arm
-from treadle.kernel.telemetry.events import Event, TaskSettled, TaskTaken
+from treadle.kernel.telemetry.events import TaskSettled, TaskTaken, TelemetryEvent
 from treadle.model.clock import Duration
 from treadle.settings import load_settings
 
@@ -39,7 +39,7 @@ def tell(what: str, **details: Any) -> None:
     sys.stdout.flush()
 
 
-def emit(event: Event) -> None:
+def emit(event: TelemetryEvent) -> None:
     if not isinstance(event, TaskTaken | TaskSettled):
         tell(type(event).__name__, **msgspec.structs.asdict(event))
 

@@ -24,7 +24,7 @@ from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.dispatch import AgentCoordinator, DispatchConfig, StorageError, TaskState, TaskStatus
-from treadle.kernel.telemetry.events import Event, LoopError, StoreTrouble
+from treadle.kernel.telemetry.events import LoopError, StoreTrouble, TelemetryEvent
 from treadle.model.errors import ClaimLost, NonRetryable, StoreError
 from treadle.model.outcomes import Waiting
 from treadle.settings import Settings, child_environment
@@ -438,7 +438,7 @@ class Calls:
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
-        self.events: list[Event] = []
+        self.events: list[TelemetryEvent] = []
 
     async def tries(self, doing: str, count: int) -> list[StoreTrouble]:
         """The events reported for that number of failed attempts."""
@@ -534,7 +534,7 @@ async def hurried(clock: ManualClock, call: Coroutine[Any, Any, Any]) -> Any:
 
 async def test_a_server_that_stops_is_survived_by_callers_and_by_worker_loops():
     """A real PostgreSQL goes away and comes back: callers are told STORAGE_ERROR, the worker goes on, and nothing is lost."""
-    events: list[Event] = []
+    events: list[TelemetryEvent] = []
     done: list[int] = []
 
     async def solve(task: TaskState) -> None:
@@ -564,7 +564,7 @@ async def test_a_server_that_stops_is_survived_by_callers_and_by_worker_loops():
 
 
 async def test_a_worker_that_cannot_start_tries_again_every_ten_seconds(shared, trouble):
-    events: list[Event] = []
+    events: list[TelemetryEvent] = []
     coordinator = AgentCoordinator(await shared.open_engine(emit=events.append))
     solved = asyncio.Event()
 

@@ -67,7 +67,7 @@ def test_features_of_sql_are_recognised(feature: str, sql: str, used: bool):
 
 
 @pytest.mark.parametrize("machine", states.MACHINES.values(), ids=lambda machine: machine.entity)
-def test_a_diagram_has_every_transition_of_its_table_and_no_other(machine: states.Machine):
+def test_a_diagram_has_every_transition_of_its_table_and_no_other(machine: states.StateMachine):
     section = text_of("states.md").split(f"## {machine.entity.capitalize()}\n")[1]
     drawn = {
         (source, transition): target

@@ -8,7 +8,7 @@ from pathlib import Path
 from treadle.interfaces.lsp.scan import Class
 from treadle.lang.diagnostics import Reporter, Source
 from treadle.lang.parse import parse
-from treadle.lang.tokens import OPERATORS, TYPES, Role
+from treadle.lang.tokens import OPERATORS, TYPES, TokenRole
 
 ROOT = Path(__file__).parents[2]
 TRICKY = """\ufeff/** Doc @param x text */
@@ -90,7 +90,7 @@ def classes(text: str) -> list[str]:
             case "name" | "dotted" if token.role is None:
                 class_ = Class.TYPE if token.text in TYPES and before in (":", "[") else Class.NAME
             case "name" | "dotted":
-                class_ = {Role.CONSTANT: Class.CONSTANT, Role.OPERATOR: Class.OPERATOR}.get(token.role, Class.KEYWORD)
+                class_ = {TokenRole.CONSTANT: Class.CONSTANT, TokenRole.OPERATOR: Class.OPERATOR}.get(token.role, Class.KEYWORD)
             case sign:
                 class_ = Class.OPERATOR if sign in OPERATORS else Class.PUNCTUATION
         _fill(found, token.start, token.end, class_)

@@ -14,9 +14,9 @@ from tests.commands import Treadle
 from tests.engines import Refusing, url_of
 
 from treadle import Engine
-from treadle.kernel.declarations.records import Declared
+from treadle.kernel.declarations.records import ProgramDeclarations
 from treadle.kernel.declarations.service import Declarations
-from treadle.kernel.telemetry.events import DeclarationSynced, Event
+from treadle.kernel.telemetry.events import DeclarationSynced, TelemetryEvent
 from treadle.model.errors import InvalidInput, InvalidPolicy, InvalidSchedule, StoreUnavailable
 from treadle.settings import Settings
 from treadle.testing import ManualClock
@@ -32,7 +32,7 @@ def sqlite_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url_of("sqlite", request, tmp_path)
 
 
-def make(url: str, release: int | str = 0, said: list[Event] | None = None, **options: Any) -> Engine:
+def make(url: str, release: int | str = 0, said: list[TelemetryEvent] | None = None, **options: Any) -> Engine:
     """An engine of the program shop, with a handler `report`."""
     emit = (lambda _: None) if said is None else said.append
     engine = Engine(url, settings=Settings(), program="shop", release=release, emit=emit, **options)
@@ -52,7 +52,7 @@ async def crons_of(engine: Engine) -> dict[str, str | None]:
     return {each.name: each.when.cron for each in (await engine.schedules.list()).schedules}
 
 
-def lines(said: list[Event]) -> list[str]:
+def lines(said: list[TelemetryEvent]) -> list[str]:
     return [each.text for each in said if isinstance(each, DeclarationSynced)]
 
 
@@ -62,7 +62,7 @@ async def start(engine: Engine) -> None:
 
 
 async def test_two_releases_of_a_rolling_deployment_do_not_fight(url: str):
-    said: list[Event] = []
+    said: list[TelemetryEvent] = []
     old, new = make(url, 1, said), make(url, 2, said)
     old.declare.limit("stripe", rate="20/s", burst=5, max=3)
     old.declare.schedule("nightly", cron="30 2 * * *", task="report")
@@ -94,7 +94,7 @@ async def test_two_releases_of_a_rolling_deployment_do_not_fight(url: str):
 
 
 async def test_manual_changes_are_kept_until_they_are_overwritten(sqlite_url: str):
-    said: list[Event] = []
+    said: list[TelemetryEvent] = []
     engine = make(sqlite_url, 1, said)
     engine.declare.limit("stripe", rate=20)
     engine.declare.schedule("nightly", cron="30 2 * * *", task="report")
@@ -125,7 +125,7 @@ async def test_an_item_of_another_program_is_refused(sqlite_url: str):
     await start(declaring := make(sqlite_url))
     declaring.declare.limit("stripe", max=3)
     await start(declaring)
-    said: list[Event] = []
+    said: list[TelemetryEvent] = []
     other = Engine(sqlite_url, settings=Settings(), program="desk", emit=said.append)
     other.declare.limit("stripe", max=9, rate=5)
     await start(other)
@@ -160,8 +160,8 @@ def stepping(engine: Engine, step: Any) -> Stepping:
     return made
 
 
-def declared(release: int, **more: int) -> Declared:
-    made = Declared("shop", release)
+def declared(release: int, **more: int) -> ProgramDeclarations:
+    made = ProgramDeclarations("shop", release)
     made.limit("stripe", rate=10 + release, max=2 + release)
     made.add_schedule("nightly", {"cron": "30 2 * * *", "task": "report", "priority": release})
     for name, value in more.items():

@@ -10,7 +10,7 @@ from tests.engines import url_of
 
 from treadle import Engine
 from treadle.kernel.queue.service import TaskSpec
-from treadle.kernel.telemetry.events import Event
+from treadle.kernel.telemetry.events import TelemetryEvent
 from treadle.model.errors import NotOpen
 
 ID = "01900000-0000-7000-8000-000000000000"
@@ -51,7 +51,7 @@ def test_every_call_of_an_engine_is_tried() -> None:
 async def test_every_call_on_a_closed_engine_raises_not_open_with_a_remedy(
     kind: str, request: pytest.FixtureRequest, tmp_path: Any
 ) -> None:
-    seen: list[Event] = []
+    seen: list[TelemetryEvent] = []
     engine = Engine(url_of(kind, request, tmp_path), emit=seen.append)
 
     async def refuse_everything() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.evaluator import BlobRef, Changes, Event, Expand, Limits, Need, RunRef, StepRow, Value, View, advance, steps_of
+from treadle.evaluator import BlobRef, Changes, Event, Expand, Limits, LoadedRows, Need, RunRef, StepRow, Value, advance, steps_of
 from treadle.evaluator.simulated import SimulatedRun
 from treadle.lang import Program
 from treadle.model.values import Json, decode, encode
@@ -101,24 +101,24 @@ class StoredRun(SimulatedRun):
         """Return the JSON of an attribute value."""
         return decode(self._blobs[value.digest]) if isinstance(value, BlobRef) else value
 
-    def _load(self, view: View, row_id: str) -> StepRow | None:
+    def _load(self, view: LoadedRows, row_id: str) -> StepRow | None:
         if row_id not in view.rows:
             self.reads += 1
             text = self._texts.get(row_id)
             view.rows[row_id] = unpack(text) if text is not None else None
         return view.rows[row_id]
 
-    def _load_children(self, view: View, row_id: str) -> None:
+    def _load_children(self, view: LoadedRows, row_id: str) -> None:
         if row_id not in view.children:
             rows = [self._load(view, each) for each in self._children.get(row_id, [])]
             view.add_children(row_id, [row for row in rows if row is not None])
 
-    def _preload(self, events: Sequence[Event]) -> View:
+    def _preload(self, events: Sequence[Event]) -> LoadedRows:
         """Load for each event its step, all ancestors, and the children of each, except the items of foreach blocks.
 
         A block that continues may end a foreach: the items are loaded too if they are few.
         """
-        view = View()
+        view = LoadedRows()
         if not self._preloads:
             return view
         self._load(view, self.run.root_id)
@@ -133,7 +133,7 @@ class StoredRun(SimulatedRun):
                 row_id = row.parent_id if row is not None else None
         return view
 
-    def _fetch(self, view: View, need: Need) -> None:
+    def _fetch(self, view: LoadedRows, need: Need) -> None:
         for row_id in need.rows:
             self._load(view, row_id)
         for row_id in need.children_of:

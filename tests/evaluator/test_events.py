@@ -10,13 +10,13 @@ from treadle.evaluator import (
     Errored,
     Finished,
     Limits,
+    LoadedRows,
     Need,
     Resend,
     RunRef,
     Started,
     State,
     Updated,
-    View,
     advance,
 )
 from treadle.model.outcomes import Problem
@@ -109,7 +109,7 @@ def test_a_batch_never_asks_for_a_task_of_a_step_that_it_finishes() -> None:
 def test_a_call_requests_the_missing_rows_of_all_events_together() -> None:
     run = start("event facet E()\nworkflow W() andThen { a = E() b = E() }")
     ids = (run.row("W.a").id, run.row("W.b").id)
-    answer = advance(run.program, run.run, View(), [Finished(each) for each in ids], Limits())
+    answer = advance(run.program, run.run, LoadedRows(), [Finished(each) for each in ids], Limits())
     assert answer == Need(rows=ids)
 
 
@@ -117,7 +117,7 @@ def test_every_view_that_is_enough_gives_the_same_changes() -> None:
     run = start(n=1)
     event = Finished(run.row("W.a").id, {"r": 1})
     expected = run.decide([event])
-    view = View()
+    view = LoadedRows()
     while isinstance(answer := advance(run.program, run.run, view, [event]), Need):
         stored = {row.id: row for row in run.rows()}
         for each in answer.rows:
@@ -128,7 +128,7 @@ def test_every_view_that_is_enough_gives_the_same_changes() -> None:
 
 def test_nothing_in_the_view_is_changed() -> None:
     run = start(n=1)
-    view = View()
+    view = LoadedRows()
     for row in run.rows():
         view.add_children(row.id, [each for each in run.rows() if each.parent_id == row.id])
         view.add(row)
@@ -220,7 +220,7 @@ def test_the_run_of_an_unknown_workflow_is_a_programming_error() -> None:
     import pytest
 
     run = start(n=1)
-    view = View()
+    view = LoadedRows()
     ref = RunRef(id=run.run.id, workflow="Nope")
     view.add_absent(ref.root_id)
     with pytest.raises(LookupError, match="no workflow Nope"):

@@ -15,7 +15,7 @@ from tests.limits import BOUND
 from treadle import Engine
 from treadle.kernel.queue.decide import failure, settlement
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Answer, Finish, Park, Unit
+from treadle.kernel.store.units import Finish, Park, Unit, UnitAnswer
 from treadle.model.names import FUNCTION, HANDLER
 from treadle.model.outcomes import Problem, Succeeded
 from treadle.model.retry import RetryPolicy
@@ -44,12 +44,12 @@ class Dying:
         self.count = 0
         self.units: list[Unit] = []
 
-    async def submit(self, unit: Unit, patience: float | None = None) -> Answer:
+    async def submit(self, unit: Unit, patience: float | None = None) -> UnitAnswer:
         self.count += 1
         dies = self.count == self._at
         if (dies and not self._after) or (self._at is not None and self.count > self._at):
             raise Died
-        answer: Answer = await self._inner.submit(unit, patience)
+        answer: UnitAnswer = await self._inner.submit(unit, patience)
         self.units.append(unit)
         if dies:
             raise Died
@@ -126,11 +126,11 @@ class Process:
         else:
             await self.settle(task, result)
 
-    async def settle(self, task: Task, result: dict[str, Any] | None = None) -> Answer:
+    async def settle(self, task: Task, result: dict[str, Any] | None = None) -> UnitAnswer:
         decided = settlement(task, Succeeded(result or {}), RetryPolicy())
         return await self.engine.kernel.run_services.settler.settle(task, task.claim, decided)
 
-    async def fail(self, task: Task, message: str = "It broke.") -> Answer:
+    async def fail(self, task: Task, message: str = "It broke.") -> UnitAnswer:
         return await self.engine.kernel.run_services.settler.settle(task, task.claim, failure(Problem("boom", message)))
 
     async def quiet(self, answer: Any = None) -> None:

@@ -20,7 +20,7 @@ from tests.llm.scene import FLOW, GOOD, TARGET, desk, settings_for
 from treadle import Context, Engine, RetryPolicy, Waiting
 from treadle.agents import Evaluator, Persistence
 from treadle.engine.codecs import Zlib
-from treadle.kernel.store.units import Answer, Unit, Verdict
+from treadle.kernel.store.units import Unit, UnitAnswer, Verdict
 from treadle.kernel.streams import check_entries
 from treadle.llm import ClaudeAgentRunner
 from treadle.model.errors import (
@@ -231,8 +231,8 @@ async def test_a_store_that_fails_a_read_does_not_cost_the_claim():
     verdicts, reads = [Verdict.CLAIM_LOST, Verdict.DONE], []
     claim = Claim("t", 1, "w")
 
-    async def submit(unit: Unit) -> Answer:
-        return Answer(verdicts.pop(0))
+    async def submit(unit: Unit) -> UnitAnswer:
+        return UnitAnswer(verdicts.pop(0))
 
     async def find_task(task_id: str) -> None:
         reads.append(task_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.api.objectives import Objective, OutputBundle, ReadinessEvent, Workorder
-from treadle.goals.decide import Seen
+from treadle.goals.decide import ReadRecord
 from treadle.goals.records import event_id_of, follow_up_id
 from treadle.goals.topology import Topology, read_topology
 from treadle.model.records import Record
@@ -28,9 +28,9 @@ def new_objective(**fields: Any) -> Objective:
     return objective(status="NEW", status_version=0, approved_by=None, approved_at=None, **fields)
 
 
-def seen(what: Objective, version: int = 3) -> Seen:
+def seen(what: Objective, version: int = 3) -> ReadRecord:
     record = Record(id=what.objective_id, entity="objective", state=what.status, version=version)
-    return Seen(record, what)
+    return ReadRecord(record, what)
 
 
 def event(status_version: int = 1, **fields: Any) -> ReadinessEvent:

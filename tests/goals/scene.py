@@ -14,7 +14,7 @@ from tests.limits import BOUND
 from treadle import Engine, Task
 from treadle.api.objectives import Objective
 from treadle.goals.reads import ObjectiveTrail
-from treadle.kernel.store.units import Answer, Finish, Unit, Verdict
+from treadle.kernel.store.units import Finish, Unit, UnitAnswer, Verdict
 from treadle.model.states import TaskState
 from treadle.model.tasks import NewTask
 from treadle.model.values import Json, encode
@@ -65,7 +65,7 @@ async def take(engine: Engine, kind: str, owner: str | None = None, lease_for: i
     return found[0] if found else None
 
 
-async def settle(engine: Engine, task: Task, result: Json = None, error: Json = None) -> Answer:
+async def settle(engine: Engine, task: Task, result: Json = None, error: Json = None) -> UnitAnswer:
     """Settle a claimed task as its role does, for what its handler came to."""
     if error is None:
         finish = Finish("succeed", TaskState.COMPLETED, result=encode(result or {}))

@@ -129,4 +129,4 @@ async def test_without_the_package_metrics_are_not_implemented(stage: Stage, mon
 
 def test_a_problem_fits_its_schema():
     body = json.loads(bytes(problem(403, "forbidden", "x", scope="read").body))
-    assert body.keys() <= DOCUMENT["components"]["schemas"]["Problem"]["properties"].keys()
+    assert body.keys() <= DOCUMENT["components"]["schemas"]["ProblemDetails"]["properties"].keys()

@@ -12,7 +12,7 @@ from tests.http.conftest import Stage
 from treadle.api.contract import PREFIX
 from treadle.api.facade import all_calls
 from treadle.interfaces.http.app import api_document, api_routes
-from treadle.interfaces.http.routes import Route, RouteTable, contract_routes
+from treadle.interfaces.http.routes import HttpRoute, RouteTable, contract_routes
 
 ROUTES = contract_routes()
 TABLE = RouteTable(ROUTES)
@@ -55,7 +55,7 @@ def test_an_empty_segment_is_not_a_parameter():
 def test_a_method_that_a_fixed_path_lacks_is_found_at_the_path_with_a_parameter():
     async def handler(_: Any) -> Any: ...
 
-    fixed, named = Route("POST", "/a/batch", handler), Route("GET", "/a/{id}", handler)
+    fixed, named = HttpRoute("POST", "/a/batch", handler), HttpRoute("GET", "/a/{id}", handler)
     match, child = RouteTable([fixed, named]).matches(scope("GET", "/a/batch"))
     assert (match, child["route"], child["path_params"]) == (Match.FULL, named, {"id": "batch"})
 
@@ -63,7 +63,7 @@ def test_a_method_that_a_fixed_path_lacks_is_found_at_the_path_with_a_parameter(
 def test_encoded_slashes_belong_to_the_segment_and_plain_ones_to_a_rest():
     async def handler(_: Any) -> Any: ...
 
-    table = RouteTable([Route("GET", "/a/{name}/b", handler), Route("GET", "/r/{rest:path}", handler)])
+    table = RouteTable([HttpRoute("GET", "/a/{name}/b", handler), HttpRoute("GET", "/r/{rest:path}", handler)])
     raw = scope("GET", "/a/x/y/b") | {"raw_path": b"/a/x%2Fy/b?z=%2F"}
     assert table.matches(raw)[1]["path_params"] == {"name": "x/y"}
     assert table.matches(scope("GET", "/r/x/y"))[1]["path_params"] == {"rest": "x/y"}

@@ -35,7 +35,7 @@ def _item(item: nodes.Namespace | nodes.Item, pad: str) -> str:
     assert_never(item)
 
 
-def _doc(doc: nodes.Doc | None, pad: str) -> str:
+def _doc(doc: nodes.DocComment | None, pad: str) -> str:
     if doc is None:
         return ""
     lines = [doc.description, *(f"@param {name} {text}" for name, text in doc.params)]

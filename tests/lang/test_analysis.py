@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from treadle.lang import nodes
-from treadle.lang.analysis import Use, list_uses
+from treadle.lang.analysis import NameUse, list_uses
 from treadle.lang.check import check
 from treadle.lang.declare import declare
 from treadle.lang.diagnostics import Reporter, Source
 from treadle.lang.names import Definition, Kind
 from treadle.lang.parse import parse
-from treadle.lang.scope import Context
+from treadle.lang.scope import CheckContext
 from treadle.lang.types import words
 
 LIBRARY = """\
@@ -32,7 +32,7 @@ namespace app {
 """
 
 
-def analysed(*texts: str) -> tuple[Context, list[nodes.File]]:
+def analysed(*texts: str) -> tuple[CheckContext, list[nodes.File]]:
     reporter, files = Reporter(), []
     for name, text in zip(("lib.afl", "main.afl"), texts, strict=True):
         source = Source(name, text)
@@ -50,13 +50,13 @@ def place(text: str, mark: str, offset: int = 0) -> tuple[int, int]:
     return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
-def at(found: Context, mark: str, offset: int = 0) -> Use:
+def at(found: CheckContext, mark: str, offset: int = 0) -> NameUse:
     line, column = place(MAIN, mark, offset)
     uses = list_uses(found)["main.afl"]
     return next(use for use in uses if use.span.line == line and use.span.column <= column <= use.span.end_column)
 
 
-def references(found: Context, definition: Definition) -> list[Use]:
+def references(found: CheckContext, definition: Definition) -> list[NameUse]:
     uses = list_uses(found)
     return [use for source in ("lib.afl", "main.afl") for use in uses[source] if use.definition.node is definition.node]
 

@@ -148,15 +148,15 @@ def test_a_doc_comment_belongs_to_the_declaration_that_follows() -> None:
     )
     docs = {name: each.doc.description if each.doc else None for name, each in loaded.facets.items()}
     assert docs == {"n.A": "one", "n.B": "two", "n.C": "four", "n.D": None}
-    assert loaded.schemas["n.S"].doc == p.Doc("three")
+    assert loaded.schemas["n.S"].doc == p.DocComment("three")
     namespace = loaded.declarations[0]
     assert isinstance(namespace, p.Namespace)
-    assert namespace.doc == p.Doc("ns")
+    assert namespace.doc == p.DocComment("ns")
 
 
 def test_doc_text_loses_its_frame_and_gives_up_params_and_returns() -> None:
     text = "/**\n * Does a thing.\n *\n *   Indented.\n * @param a the a\n * @return r the r\n * @param b\n */\nfacet A()"
-    assert facet(text, "A").doc == p.Doc("Does a thing.\n\n  Indented.", (("a", "the a"), ("b", "")), (("r", "the r"),))
+    assert facet(text, "A").doc == p.DocComment("Does a thing.\n\n  Indented.", (("a", "the a"), ("b", "")), (("r", "the r"),))
 
 
 def test_a_banner_counts_as_a_doc_comment() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lsprotocol import types
 
-from treadle.interfaces.lsp.server import Server
+from treadle.interfaces.lsp.server import WorkspaceServer
 
 
 class Closed:
@@ -22,7 +22,7 @@ class Closed:
 
 
 def test_a_message_that_cannot_be_sent_is_reported_once() -> None:
-    server, closed = Server(), Closed()
+    server, closed = WorkspaceServer(), Closed()
     server.protocol.set_writer(closed)
     server.window_show_message(types.ShowMessageParams(types.MessageType.Info, "still there?"))
     assert closed.writes == 2  # the message and the report that it failed

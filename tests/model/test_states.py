@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from treadle.kernel.store.queries import History
+from treadle.kernel.store.queries import EntityHistory
 from treadle.kernel.store.verify import check_history
 from treadle.model.states import FINAL_TASK_STATES, HELD_TRANSITIONS, LIVE_TASK_STATES, MACHINES, TASK, Hold, TaskState
 from treadle.model.tasks import Task, Transition
@@ -99,7 +99,7 @@ def test_a_task_is_shown_as_people_see_it(fields, shown):
 # --- histories against the table ---
 
 
-def history(*transitions: tuple[str, str, str], state: str, version: int | None = None, entity: str = "task") -> History:
+def history(*transitions: tuple[str, str, str], state: str, version: int | None = None, entity: str = "task") -> EntityHistory:
     rows = tuple(
         Transition(
             seq=number,
@@ -113,7 +113,7 @@ def history(*transitions: tuple[str, str, str], state: str, version: int | None 
         )
         for number, (source, transition, target) in enumerate(transitions, start=1)
     )
-    return History(entity, "e", state, len(rows) if version is None else version, rows)
+    return EntityHistory(entity, "e", state, len(rows) if version is None else version, rows)
 
 
 RETRY, SUCCEED = ("pending", "retry", "pending"), ("pending", "succeed", "completed")
@@ -153,14 +153,14 @@ def test_a_history_that_does_not_follow_the_table_is_reported(broken, complaint)
 
 def test_a_gap_and_a_repetition_in_the_versions_are_reported():
     sound = history(RETRY, RETRY, RETRY, state="pending")
-    gap = History("task", "e", "pending", 2, sound.transitions[::2])
+    gap = EntityHistory("task", "e", "pending", 2, sound.transitions[::2])
     assert check_history(gap) == ["task e: transition 3 (retry) should be number 2"]
-    twice = History("task", "e", "pending", 2, (sound.transitions[0], sound.transitions[0]))
+    twice = EntityHistory("task", "e", "pending", 2, (sound.transitions[0], sound.transitions[0]))
     assert check_history(twice) == ["task e: transition 1 (retry) should be number 2"]
 
 
 def test_a_transition_of_someone_else_is_reported():
     transitions = history(RETRY, state="pending").transitions
-    assert check_history(History("task", "other", "pending", 1, transitions)) == [
+    assert check_history(EntityHistory("task", "other", "pending", 1, transitions)) == [
         "task other: transition 1 (retry) belongs to task e"
     ]

@@ -73,7 +73,7 @@ def test_a_message_and_a_traceback_cannot_forge_a_line(formatter: logging.Format
     assert len([line for line in lines if not line.startswith("  ")]) == 2
 
 
-KINDS = list(typing.get_args(events.Event))
+KINDS = list(typing.get_args(events.TelemetryEvent))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

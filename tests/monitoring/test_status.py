@@ -9,7 +9,7 @@ from msgspec import structs
 from treadle.api.schedules import Schedule, ScheduleTime
 from treadle.api.wire import record_of
 from treadle.kernel.problems import OLD_FOR, RECENTLY_FOR, find_problems
-from treadle.kernel.status import FAILING, Status
+from treadle.kernel.status import FAILING, SystemStatus
 from treadle.kernel.store.queries import QueueDepth
 from treadle.model.names import ADVANCE, FUNCTION, HANDLER, QueueKey
 from treadle.model.records import Record
@@ -17,7 +17,7 @@ from treadle.model.schedules import ScheduleBody, Target, When
 from treadle.model.tasks import Server, Task
 
 NOW = 10**12
-WELL = Status(
+WELL = SystemStatus(
     now=NOW,
     latency_for=3,
     overdue_for=0,
@@ -43,7 +43,7 @@ def depth(name: str, ready: int, held: int = 0) -> QueueDepth:
     return QueueDepth(1, QueueKey("default", HANDLER, "default", name), ready, 0, 0, held, NOW if ready else None)
 
 
-def texts(status: Status) -> list[str]:
+def texts(status: SystemStatus) -> list[str]:
     return [each.text for each in find_problems(status)]
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from treadle.kernel.core import Core
-from treadle.kernel.status import Status, StatusReads
+from treadle.kernel.status import StatusReads, SystemStatus
 
 
 class Reads(StatusReads):
@@ -25,7 +25,7 @@ class Reads(StatusReads):
         await self.begun[number]
         return number
 
-    def ask(self) -> asyncio.Task[Status]:
+    def ask(self) -> asyncio.Task[SystemStatus]:
         return asyncio.create_task(self.read())
 
 

@@ -17,7 +17,7 @@ from tests.limits import BOUND
 from treadle import Engine
 from treadle.engine.status_server import (
     HEAD_LIMIT,
-    Reply,
+    HttpReply,
     StatusServer,
     error_reply,
     is_loopback,
@@ -158,7 +158,7 @@ def test_a_runner_serves_its_metrics(treadle: Treadle):
 
 
 async def test_an_answer_that_the_service_is_unavailable_names_a_time_to_retry():
-    async def unavailable(_: object) -> Reply:
+    async def unavailable(_: object) -> HttpReply:
         return error_reply(503, "The store does not answer.")
 
     server = StatusServer({"/metrics": unavailable}, on_error=lambda error: None)

@@ -14,7 +14,7 @@ from tests.evaluator.stored import StoredRun
 from tests.properties.test_evaluator_orders import check_counters, play_in_order, stored, write_program
 from tests.sizes import examples
 
-from treadle.evaluator import Changes, Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, TaskRequest
+from treadle.evaluator import Changes, Errored, Event, Expand, Finished, Limits, RequestedTask, RetryStep, Started, State, StepKind
 from treadle.evaluator.records import NOT_STARTED
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState, StepState
@@ -22,7 +22,7 @@ from treadle.model.values import encode
 from treadle.testing.workflows import compile_program
 
 
-def answer(run: StoredRun, task: TaskRequest, repaired: bool) -> Event:
+def answer(run: StoredRun, task: RequestedTask, repaired: bool) -> Event:
     payload = run.payload(task)
     if payload.pop("fail", False) and not repaired:
         return Errored(task.step_id, Problem("failed", f"no {payload['n']}"), task.id)

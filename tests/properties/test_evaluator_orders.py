@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.evaluator.stored import StoredRun
 from tests.sizes import examples
 
-from treadle.evaluator import Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, StepRow, TaskRequest
+from treadle.evaluator import Errored, Event, Expand, Finished, Limits, RequestedTask, RetryStep, Started, State, StepKind, StepRow
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.model.values import encode
@@ -80,7 +80,7 @@ def write_program(seed: int) -> str:
     return f"{DECLARATIONS}\nworkflow W() => (r: Json) andThen {blocks}"
 
 
-def answer(run: StoredRun, task: TaskRequest) -> Event:
+def answer(run: StoredRun, task: RequestedTask) -> Event:
     payload = run.payload(task)
     if payload.get("fail"):
         return Errored(task.step_id, Problem("failed", f"no {payload['n']}"), task.id)

@@ -16,7 +16,7 @@ from treadle.lang import compile_sources, format_source, nodes
 from treadle.lang.builtins import FUNCTIONS
 from treadle.lang.emit import print_expr
 from treadle.lang.literals import dedent
-from treadle.lang.nodes import Doc, Name, Span
+from treadle.lang.nodes import DocComment, Name, Span
 from treadle.lang.statements import NOT_STEPS
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "golden" / "lang").glob("*.afl"))
@@ -57,7 +57,7 @@ def _grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         st.lists(entries, max_size=2).map(lambda parts: nodes.MapLiteral(tuple(parts), span=AT)),
         st.builds(lambda target, index: nodes.Index(target, index, False, span=AT), inner, inner),
         st.builds(
-            lambda name, parts: nodes.Function(Name(name, AT), tuple(parts), span=AT),
+            lambda name, parts: nodes.FunctionCall(Name(name, AT), tuple(parts), span=AT),
             functions,
             st.lists(inner, min_size=1, max_size=2),
         ),
@@ -125,7 +125,7 @@ thens = st.lists(_bodies(plain_blocks) | script_blocks, max_size=2).map(tuple)
 @st.composite
 def facets(draw: st.DrawFn) -> nodes.Facet:
     kind = draw(st.sampled_from(nodes.FacetKind))
-    doc = draw(st.none() | st.just(Doc("doc")))
+    doc = draw(st.none() | st.just(DocComment("doc")))
     return nodes.Facet(
         draw(names), kind, draw(params), draw(params), draw(mixins), draw(st.none() | scripts), draw(thens), None,
         draw(st.none() | plain_blocks | _cases(plain_blocks)), doc, span=AT,
@@ -146,7 +146,7 @@ namespaces = st.builds(
     lambda name, inner, doc: nodes.Namespace(name, tuple(inner), False, doc, span=AT),
     dotted,
     st.lists(items, max_size=2),
-    st.none() | st.just(Doc("n")),
+    st.none() | st.just(DocComment("n")),
 )
 files = st.lists(items | namespaces, max_size=3).map(lambda found: nodes.File("t.afl", tuple(found)))
 

@@ -28,7 +28,7 @@ from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.service import Runs
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Answer, Finish, Unit
+from treadle.kernel.store.units import Finish, Unit, UnitAnswer
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.store.verify import verify
 from treadle.model.errors import IllegalTransition, Refused, StoreUnavailable
@@ -76,7 +76,7 @@ class Gate:
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
         self.parallel_commits = 2
-        self.waiting: list[tuple[list[Unit], asyncio.Future[list[Answer]]]] = []
+        self.waiting: list[tuple[list[Unit], asyncio.Future[list[UnitAnswer]]]] = []
         self.dead = False
         self.open = False
 
@@ -91,10 +91,10 @@ class Gate:
 
         return call
 
-    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+    async def commit(self, units: Sequence[Unit]) -> list[UnitAnswer]:
         if self.open:
             return await self._store.commit(units)
-        let: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+        let: asyncio.Future[list[UnitAnswer]] = asyncio.get_running_loop().create_future()
         if not self.dead:
             self.waiting.append((list(units), let))
         return await let

@@ -17,7 +17,7 @@ from treadle import Engine, TaskSpec
 from treadle.agents.locks import Locks
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Finish, Seen, Unit
-from treadle.kernel.telemetry.events import Event, Operated
+from treadle.kernel.telemetry.events import Operated, TelemetryEvent
 from treadle.model.errors import BacklogFull, InvalidInput, InvalidName, InvalidPolicy, ListDraining, TaskIgnored
 from treadle.model.states import TaskState
 from treadle.settings import Settings
@@ -259,7 +259,7 @@ async def test_lists_are_shown_with_their_queues_and_limits(engine: Engine) -> N
 
 
 async def test_operator_actions_are_emitted_with_their_actor(url: str) -> None:
-    told: list[Event] = []
+    told: list[TelemetryEvent] = []
     async with Engine(url, settings=Settings(), emit=told.append) as engine:
         await engine.kernel.lists.pause("default", actor="ann")
         await engine.kernel.lists.limit_key("k", 3, actor="bob")

@@ -12,7 +12,7 @@ from tests.engines import make_engine
 from treadle import Engine
 from treadle.kernel.queue.decide import failure, settlement
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Answer
+from treadle.kernel.store.units import UnitAnswer
 from treadle.model.names import ADVANCE, HANDLER, PARAM, SCRIPT
 from treadle.model.outcomes import Problem, Succeeded
 from treadle.model.retry import RetryPolicy
@@ -49,11 +49,11 @@ class Hands:
     async def payload(self, task: Task) -> dict[str, Any]:
         return await self.engine.kernel.value_store.unpack(task.payload)
 
-    async def settle(self, task: Task, result: dict[str, Any] | None = None) -> Answer:
+    async def settle(self, task: Task, result: dict[str, Any] | None = None) -> UnitAnswer:
         decided = settlement(task, Succeeded(result or {}), RetryPolicy())
         return await self.engine.kernel.run_services.settler.settle(task, task.claim, decided)
 
-    async def fail(self, task: Task, message: str = "It broke.", kind: str | None = None) -> Answer:
+    async def fail(self, task: Task, message: str = "It broke.", kind: str | None = None) -> UnitAnswer:
         return await self.engine.kernel.run_services.settler.settle(task, task.claim, failure(Problem("boom", message, kind)))
 
     async def advance(self) -> int:

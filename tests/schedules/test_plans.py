@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.kernel.schedules.decide import BATCH, COUNTED, Admission, Plan, admit, jitter_of, plan
+from treadle.kernel.schedules.decide import BATCH, COUNTED, Admission, FiringPlan, admit, jitter_of, plan
 from treadle.kernel.schedules.ticks import Every, Once, make_cron
 from treadle.model.schedules import ALL, ALLOW, CANCEL, LATEST, QUEUE, SKIP, WINDOW, CatchUp
 
@@ -14,25 +14,25 @@ DAY = 24 * HOUR
 HOURLY = Every(HOUR, 0)
 
 
-def hours(planned: Plan) -> list[float]:
+def hours(planned: FiringPlan) -> list[float]:
     return [tick / HOUR for tick in planned.fire]
 
 
 def test_nothing_is_due_before_the_next_tick() -> None:
-    assert plan(HOURLY, CatchUp(), 5 * HOUR, 6 * HOUR - 1) == Plan((), 0, 5 * HOUR, 6 * HOUR)
+    assert plan(HOURLY, CatchUp(), 5 * HOUR, 6 * HOUR - 1) == FiringPlan((), 0, 5 * HOUR, 6 * HOUR)
 
 
 @pytest.mark.parametrize("policy", [SKIP, LATEST, ALL, WINDOW])
 def test_a_tick_that_is_on_time_fires_under_every_policy(policy: str) -> None:
     catch_up = CatchUp(policy=policy, window_for=0, grace_for=MINUTE)
     for late in (0, 1, MINUTE):
-        assert plan(HOURLY, catch_up, 5 * HOUR, 6 * HOUR + late) == Plan((6 * HOUR,), 0, 6 * HOUR, 7 * HOUR)
+        assert plan(HOURLY, catch_up, 5 * HOUR, 6 * HOUR + late) == FiringPlan((6 * HOUR,), 0, 6 * HOUR, 7 * HOUR)
 
 
 def test_catch_up_policies_after_a_day_of_downtime() -> None:
     now = 29 * HOUR + 30 * MINUTE  # the last tick that was considered was at 5
-    assert plan(HOURLY, CatchUp(policy=SKIP), 5 * HOUR, now) == Plan((), 24, 29 * HOUR, 30 * HOUR)
-    assert plan(HOURLY, CatchUp(policy=LATEST), 5 * HOUR, now) == Plan((29 * HOUR,), 23, 29 * HOUR, 30 * HOUR)
+    assert plan(HOURLY, CatchUp(policy=SKIP), 5 * HOUR, now) == FiringPlan((), 24, 29 * HOUR, 30 * HOUR)
+    assert plan(HOURLY, CatchUp(policy=LATEST), 5 * HOUR, now) == FiringPlan((29 * HOUR,), 23, 29 * HOUR, 30 * HOUR)
     everything = plan(HOURLY, CatchUp(policy=ALL), 5 * HOUR, now)
     assert (hours(everything), everything.skipped, everything.cursor) == (list(range(6, 30)), 0, 29 * HOUR)
     some = plan(HOURLY, CatchUp(policy=ALL, limit=3), 5 * HOUR, now)
@@ -67,7 +67,7 @@ def test_skipped_ticks_are_counted_up_to_a_bound() -> None:
 
 
 def test_a_clock_that_goes_back_fires_nothing_until_it_is_past_the_cursor() -> None:
-    assert plan(HOURLY, CatchUp(policy=ALL), 29 * HOUR, 3 * HOUR) == Plan((), 0, 29 * HOUR, 30 * HOUR)
+    assert plan(HOURLY, CatchUp(policy=ALL), 29 * HOUR, 3 * HOUR) == FiringPlan((), 0, 29 * HOUR, 30 * HOUR)
     assert hours(plan(HOURLY, CatchUp(policy=ALL), 29 * HOUR, 30 * HOUR)) == [30]
 
 
@@ -76,12 +76,14 @@ def test_a_clock_jump_counts_as_missed_time() -> None:
 
 
 def test_an_ended_schedule_has_no_next_tick() -> None:
-    assert plan(Once(50), CatchUp(), 0, 10) == Plan((), 0, 0, 50)
-    assert plan(Once(50), CatchUp(), 0, 60) == Plan((50,), 0, 50, None)
-    assert plan(Once(50), CatchUp(policy=SKIP, grace_for=5), 0, 60) == Plan((), 1, 50, None)
-    assert plan(Once(50), CatchUp(), 50, 60) == Plan((), 0, 50, None)
-    assert plan(HOURLY, CatchUp(policy=ALL), 5 * HOUR, 100 * HOUR, end_at=7 * HOUR) == Plan((6 * HOUR, 7 * HOUR), 0, 7 * HOUR, None)
-    assert plan(HOURLY, CatchUp(), 7 * HOUR, 100 * HOUR, end_at=7 * HOUR) == Plan((), 0, 7 * HOUR, None)
+    assert plan(Once(50), CatchUp(), 0, 10) == FiringPlan((), 0, 0, 50)
+    assert plan(Once(50), CatchUp(), 0, 60) == FiringPlan((50,), 0, 50, None)
+    assert plan(Once(50), CatchUp(policy=SKIP, grace_for=5), 0, 60) == FiringPlan((), 1, 50, None)
+    assert plan(Once(50), CatchUp(), 50, 60) == FiringPlan((), 0, 50, None)
+    assert plan(HOURLY, CatchUp(policy=ALL), 5 * HOUR, 100 * HOUR, end_at=7 * HOUR) == FiringPlan(
+        (6 * HOUR, 7 * HOUR), 0, 7 * HOUR, None
+    )
+    assert plan(HOURLY, CatchUp(), 7 * HOUR, 100 * HOUR, end_at=7 * HOUR) == FiringPlan((), 0, 7 * HOUR, None)
 
 
 def test_jitter_is_fixed_for_a_schedule_and_spreads_them() -> None:

@@ -16,11 +16,11 @@ from treadle.kernel.search.query import (
     Ago,
     Condition,
     Field,
-    Group,
     Instant,
     Not,
     Prefix,
     Query,
+    QueryGroup,
     parse,
     print_query,
     words,
@@ -75,8 +75,8 @@ _queries = st.recursive(
     _conditions,
     lambda inner: st.one_of(
         st.builds(Not, inner),
-        st.lists(inner, min_size=2, max_size=3).map(lambda parts: Group("and", tuple(parts))),
-        st.lists(inner, min_size=2, max_size=3).map(lambda parts: Group("or", tuple(parts))),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: QueryGroup("and", tuple(parts))),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: QueryGroup("or", tuple(parts))),
     ),
     max_leaves=6,
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.records import PutRecord
-from treadle.kernel.store.units import Answer, Finish, HoldRun, Keep, Park, PutRun, RunTransition, Unit, Verdict
+from treadle.kernel.store.units import Finish, HoldRun, Keep, Park, PutRun, RunTransition, Unit, UnitAnswer, Verdict
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
 from treadle.testing.simulation import Process, Simulation
@@ -106,7 +106,7 @@ class Auditor:
             if limit.key in keys and limit.max_running is not None and len(held) > limit.max_running:
                 self._simulation.wrong(f"{len(held)} tasks of {limit.key} are held, and {limit.max_running} may be")
 
-    def _committed(self, process: Process, units: Sequence[Unit], answers: Sequence[Answer]) -> None:
+    def _committed(self, process: Process, units: Sequence[Unit], answers: Sequence[UnitAnswer]) -> None:
         """Check that only the holder of the claim writes the consequences of held work."""
         for unit, answer in zip(units, answers, strict=True):
             guard = unit.guard
@@ -124,7 +124,7 @@ class Auditor:
                 self._simulation.wrong(f"{process.shown} wrote as holder of {guard}, which it was not: {now}")
             self._settled.add((guard, transition))
 
-    async def _check_done(self, process: Process, units: Sequence[Unit], answers: Sequence[Answer]) -> None:
+    async def _check_done(self, process: Process, units: Sequence[Unit], answers: Sequence[UnitAnswer]) -> None:
         """Check that every unit reported as done is stored."""
         for unit, answer in zip(units, answers, strict=True):
             if answer.verdict is not Verdict.DONE or any(isinstance(row, PutRun | PutRecord) for row in unit.rows):

@@ -10,7 +10,7 @@ from tests.simulation.submissions.submission import Submission
 
 from treadle.kernel.watchers.decide import Content, Fetched, Scan, ScannedFile
 from treadle.model.errors import ScanFailed
-from treadle.model.watchers import Item, Source
+from treadle.model.watchers import Item, WatchSource
 from treadle.testing.simulation import Fault, Process, Simulation
 
 HALF = "half of "
@@ -81,20 +81,20 @@ class FileLooks:
             simulation.trace.count(Fault.OUTSIDE)
             raise ScanFailed("path_trouble", "The disk does not answer.")
 
-    async def scan(self, source: Source) -> Scan:
+    async def scan(self, source: WatchSource) -> Scan:
         """The files present now."""
         await self._pass()
         place = self._files.places.get(source.place, {})
         files = ((name, file.content, file.mtime) for name, file in sorted(place.items()))
         return Scan([ScannedFile(name, len(content), mtime, name) for name, content, mtime in files if content is not None])
 
-    async def read(self, source: Source, names: Sequence[str]) -> dict[str, Content]:
+    async def read(self, source: WatchSource, names: Sequence[str]) -> dict[str, Content]:
         """The content stands for its hash."""
         await self._pass()
         place = self._files.places.get(source.place, {})
         return {name: _content(place.get(name)) for name in names}
 
-    async def fetch(self, source: Source, item: Item | None) -> Fetched:
+    async def fetch(self, source: WatchSource, item: Item | None) -> Fetched:
         """There are no addresses here."""
         raise ScanFailed("http_trouble", "There is no network.")
 

@@ -31,17 +31,17 @@ from treadle import Engine
 from treadle.engine.codecs import Zlib
 from treadle.kernel.telemetry.events import (
     ClockJumped,
-    Event,
     LeaseLost,
     LeasesExpired,
     LoopError,
     PresumedDead,
     Recovered,
     ResultDropped,
+    TelemetryEvent,
     WronglyPresumedDead,
 )
 from treadle.model.errors import StoreError
-from treadle.testing.simulation import Fault, Faults, Process, Simulation, Trace
+from treadle.testing.simulation import Fault, Faults, Process, Simulation, SimulationTrace
 
 HISTORY_TIMEOUT = 900.0
 """Seconds of its own time after which a history that has no more faults must have come to an end."""
@@ -65,7 +65,7 @@ class Report:
     submissions: int
     given_up: int
     """Submissions that ended as dead letters, as their workers were lost too often."""
-    trace: Trace
+    trace: SimulationTrace
 
     def text(self, lines: int = 400) -> str:
         """The problems, the faults, and the last lines of the trace."""
@@ -167,7 +167,7 @@ class History:
         await simulation.end()
         self.given_up = await check_end(self)
 
-    def _event(self, process: Process, event: Event) -> None:
+    def _event(self, process: Process, event: TelemetryEvent) -> None:
         match event:
             case LoopError() if any(words in event.error for words in EXPECTED):
                 process.tell(f"--- {event.loop}: {event.error}")

@@ -8,7 +8,7 @@ import apsw
 import psycopg
 import pytest
 
-from treadle.model.tasks import TASK_COLUMNS, NewTask, Task, Use
+from treadle.model.tasks import TASK_COLUMNS, ColumnUse, NewTask, Task
 from treadle.stores.sqlite.connection.connect import connect
 from treadle.stores.sqlite.connection.schema import NEWEST, migrate_to
 from treadle.stores.statements import COLUMN_SETS, load_statements
@@ -30,12 +30,12 @@ def test_a_new_task_has_the_columns_that_an_insert_copies() -> None:
 
 def test_columns_are_copied_only_between_tables_that_have_them() -> None:
     for column in TASK_COLUMNS:
-        if Use.CARRIED in column.use or Use.REVIVED in column.use:
-            assert Use.BOTH in column.use, column
+        if ColumnUse.CARRIED in column.use or ColumnUse.REVIVED in column.use:
+            assert ColumnUse.BOTH in column.use, column
 
 
-@pytest.mark.parametrize(("table", "use"), [("tasks", Use.LIVE), ("finished", Use.FINISHED)])
-def test_the_tables_of_sqlite_have_the_described_columns(table: str, use: Use) -> None:
+@pytest.mark.parametrize(("table", "use"), [("tasks", ColumnUse.LIVE), ("finished", ColumnUse.FINISHED)])
+def test_the_tables_of_sqlite_have_the_described_columns(table: str, use: ColumnUse) -> None:
     connection: apsw.Connection = connect(None)
     migrate_to(connection, NEWEST, "memory")
     found = {name: kind for _, name, kind, *_ in connection.execute(f"pragma table_info({table})")}
@@ -43,9 +43,9 @@ def test_the_tables_of_sqlite_have_the_described_columns(table: str, use: Use) -
     connection.close()
 
 
-@pytest.mark.parametrize(("table", "use"), [("tasks", Use.LIVE), ("finished", Use.FINISHED)])
+@pytest.mark.parametrize(("table", "use"), [("tasks", ColumnUse.LIVE), ("finished", ColumnUse.FINISHED)])
 def test_the_tables_of_postgresql_have_the_described_columns(
-    postgres_admin: psycopg.Connection, postgres_schema: str, table: str, use: Use
+    postgres_admin: psycopg.Connection, postgres_schema: str, table: str, use: ColumnUse
 ) -> None:
     query = "select column_name, data_type from information_schema.columns where table_schema = %s and table_name = %s"
     found = dict(postgres_admin.execute(query, (postgres_schema, table)).fetchall())

@@ -18,7 +18,7 @@ from tests.limits import BOUND
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
-from treadle.kernel.store.units import Answer, HoldRun, Keep, PutSteps, RunGuard, RunTransition, Seen, Unit, Verdict, tag_rows
+from treadle.kernel.store.units import HoldRun, Keep, PutSteps, RunGuard, RunTransition, Seen, Unit, UnitAnswer, Verdict, tag_rows
 from treadle.kernel.store.verify import verify
 from treadle.model.errors import IllegalTransition, StoreUnavailable
 from treadle.model.records import Message, Record
@@ -122,7 +122,7 @@ async def bob(postgres_url: str, postgres_schema: str) -> AsyncIterator[Postgres
 
 
 async def crossed(
-    gate: Gate, ann: Awaitable[list[Answer]], bob: Awaitable[list[Answer]], *, ann_first: bool
+    gate: Gate, ann: Awaitable[list[UnitAnswer]], bob: Awaitable[list[UnitAnswer]], *, ann_first: bool
 ) -> tuple[Verdict, Verdict]:
     """The answers to ann's unit and to bob's."""
     answers = await gate.cross(ann, bob) if ann_first else reversed(await gate.cross(bob, ann))

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from treadle.kernel.store.ports import Span
+from treadle.kernel.store.ports import ScanRange
 from treadle.kernel.store.queries import NEWEST, Place
 from treadle.kernel.store.units import Finish, PutRun, RunTransition, Unit
 from treadle.model.names import DEFAULT_NAMESPACE
@@ -55,7 +55,7 @@ async def test_common_words_are_found_newest_first_however_many_errors_have_them
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for entity, (text, count) in product(("run", "task"), COUNTS.items()):
-        span, words = Span(entity, DEFAULT_NAMESPACE), text.split()
+        span, words = ScanRange(entity, DEFAULT_NAMESPACE), text.split()
         every = await store.search.list_with_words(span, words, 100)
         assert (len(every), every) == (count, sorted(every, reverse=True))
         for few, new in ((1, 3), (1, 8), (1, 100), (5, 6)):

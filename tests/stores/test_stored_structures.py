@@ -22,7 +22,7 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.schedules import CatchUp, ScheduleBody, Target
 from treadle.model.stored import AnyStored, Stored, StoredRow, convert, plain, read, write
 from treadle.model.tasks import Task
-from treadle.model.watchers import Source, WatcherBody
+from treadle.model.watchers import WatcherBody, WatchSource
 
 SOURCE = Path(treadle.__file__).parent
 ROOMS = ("model", "kernel", "evaluator", "goals")
@@ -131,7 +131,7 @@ def test_a_word_of_a_newer_version_is_not_mistaken_for_another_one() -> None:
     for kind, field in (
         (CatchUp, "policy"),
         (Target, "kind"),
-        (Source, "kind"),
+        (WatchSource, "kind"),
         (ScheduleBody, "overlap"),
         (WatcherBody, "existing"),
     ):

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from treadle.model.errors import ScanFailed
-from treadle.model.watchers import Source
+from treadle.model.watchers import WatchSource
 from treadle.workers.scanner import fetch
 
 
@@ -36,7 +36,7 @@ def origin() -> Iterator[str]:
 
 
 def follow(origin: str, target: str, allowed: tuple[str, ...]) -> str:
-    source = Source(kind="http", place=f"{origin}/public/a?to={target}")
+    source = WatchSource(kind="http", place=f"{origin}/public/a?to={target}")
     try:
         return "followed" if fetch(source, None, time.monotonic, allowed).hash else "nothing"  # noqa: TID251
     except ScanFailed as error:

@@ -13,20 +13,20 @@ from treadle.kernel.queue.service import Queue, TaskSpec
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import ValueStore
-from treadle.kernel.telemetry.events import Event, TaskSettled
+from treadle.kernel.telemetry.events import TaskSettled, TelemetryEvent
 from treadle.kernel.telemetry.observer import telemetry_of
 from treadle.model.tasks import LogLine, Task
 from treadle.testing import ManualClock, SeededIds
 from treadle.workers.context import Catalog, Context, Registry, make_handler
 from treadle.workers.executor import SystemExecutor
-from treadle.workers.loop import Worker
+from treadle.workers.loop import WorkerLoop
 from treadle.workers.resources import Resources, Services, WorkerOptions
 
 E = TypeVar("E")
 H = TypeVar("H", bound=Callable[..., Any])
 
 
-class Events(list[Event]):
+class Events(list[TelemetryEvent]):
     """All that was told, in order; a test can await the next one. May be told from any thread."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Events(list[Event]):
         self._new = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: TelemetryEvent) -> None:
         self.append(event)
         self._loop.call_soon_threadsafe(self._new.set)
 
@@ -65,11 +65,11 @@ class Workshop:
         self.executor = SystemExecutor(self.options.threads)
         self.services = Services(on_line=self.lines.append)
         self.worker = self.make_worker("owner-1")
-        self._running: list[tuple[Worker, asyncio.Task[None]]] = []
+        self._running: list[tuple[WorkerLoop, asyncio.Task[None]]] = []
 
-    def make_worker(self, owner_id: str, **options: Any) -> Worker:
+    def make_worker(self, owner_id: str, **options: Any) -> WorkerLoop:
         telemetry = telemetry_of(self.events)
-        worker = Worker(
+        worker = WorkerLoop(
             Resources(self.store, self.committer, self.executor, self.clock, self.ids, self.events, telemetry, owner_id),
             Catalog(self.registry),
             self.services,
@@ -86,7 +86,7 @@ class Workshop:
 
         return register
 
-    def start(self, worker: Worker | None = None) -> None:
+    def start(self, worker: WorkerLoop | None = None) -> None:
         worker = worker or self.worker
         self._running.append((worker, asyncio.get_running_loop().create_task(worker.run())))
 

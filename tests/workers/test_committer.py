@@ -13,14 +13,14 @@ from tests.workers.harness import Events
 from treadle.interfaces.http.problems import status_of
 from treadle.kernel.store.committer import BATCH_ROWS, MAX_QUEUED_ROWS, MAX_STALLED_ROWS, Committer, Stale
 from treadle.kernel.store.ports import LATER
-from treadle.kernel.store.units import Amend, Answer, Keep, Park, PutTags, Seen, Unit, Verdict, tag_rows
+from treadle.kernel.store.units import Amend, Keep, Park, PutTags, Seen, Unit, UnitAnswer, Verdict, tag_rows
 from treadle.kernel.telemetry.events import StoreBack, StoreTrouble
 from treadle.model.errors import Contended, IllegalTransition, StoreFull, StoreOverloaded, StoreTimeout, StoreUnavailable
 from treadle.model.tasks import Claim
 from treadle.testing import ManualClock
 from treadle_conformance.task_steps import cancel, new_task, succeed
 
-DONE = Answer(Verdict.DONE)
+DONE = UnitAnswer(Verdict.DONE)
 
 
 class SlowStore:
@@ -36,11 +36,11 @@ class SlowStore:
         """A commit of more rows exceeds the time limit."""
         self.gate = asyncio.Event()
         self.gate.set()
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[str, UnitAnswer] = {}
         self.telling = asyncio.Event()
         self.telling.set()
 
-    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+    async def commit(self, units: Sequence[Unit]) -> list[UnitAnswer]:
         self.batches.append(list(units))
         await self.gate.wait()
         if self.trouble:
@@ -149,7 +149,7 @@ async def test_halving_finds_the_culprit_and_spares_the_others(bench: Bench) -> 
     bench.store.bad = {"d"}
     answers = [bench.committer.submit(settle_of(name)) for name in "abcdefg"]
     found = await asyncio.gather(*answers, return_exceptions=True)
-    assert [type(answer) for answer in found] == [Answer] * 3 + [ValueError] + [Answer] * 3
+    assert [type(answer) for answer in found] == [UnitAnswer] * 3 + [ValueError] + [UnitAnswer] * 3
 
 
 async def test_a_batch_over_the_time_limit_is_split_until_it_fits_and_the_next_ones_stay_small(bench: Bench) -> None:
@@ -292,7 +292,7 @@ async def test_hooks_receive_finished_and_fenced_tasks_and_ready_queues(bench: B
     bench.committer.on_finished.append(finished.extend)
     bench.committer.on_fenced.append(fenced.extend)
     bench.committer.on_ready.append(ready.append)
-    bench.store.answers = {"b": Answer(Verdict.CLAIM_LOST), "d": Answer(Verdict.DONE, queue_ids=(4, 5))}
+    bench.store.answers = {"b": UnitAnswer(Verdict.CLAIM_LOST), "d": UnitAnswer(Verdict.DONE, queue_ids=(4, 5))}
     units = [settle_of("a"), settle_of("b"), Unit(Seen("c", 0, 0), cancel()), Unit(Seen("d", 0, 0), cancel())]
     await asyncio.gather(*(bench.committer.submit(unit) for unit in units))
     await bench.committer.drain()
@@ -305,8 +305,8 @@ async def test_hooks_receive_finished_and_fenced_tasks_and_ready_queues(bench: B
 async def test_queues_that_the_store_has_signaled_are_reported_only_in_this_process(bench: Bench) -> None:
     ready: list[tuple[int, ...]] = []
     bench.committer.on_ready.append(ready.append)
-    signaled = Answer(Verdict.DONE, queue_ids=(4,), is_signaled=True)
-    bench.store.answers = {"a": signaled, "b": Answer(Verdict.DONE, queue_ids=(5,))}
+    signaled = UnitAnswer(Verdict.DONE, queue_ids=(4,), is_signaled=True)
+    bench.store.answers = {"a": signaled, "b": UnitAnswer(Verdict.DONE, queue_ids=(5,))}
     await asyncio.gather(*(bench.committer.submit(settle_of(name)) for name in ("a", "b")))
     await bench.committer.drain()
     assert [set(queues) for queues in ready] == [{4, 5}]
@@ -381,14 +381,14 @@ async def test_delayed_tasks_notify_the_local_waker_or_other_processes(bench: Be
 
 
 async def test_a_callback_receives_one_answer_or_one_error(bench: Bench) -> None:
-    heard: list[Answer | BaseException] = []
-    bench.store.answers["lost"] = Answer(Verdict.CLAIM_LOST)
+    heard: list[UnitAnswer | BaseException] = []
+    bench.store.answers["lost"] = UnitAnswer(Verdict.CLAIM_LOST)
     bench.store.bad.add("bad")
     for name in ("done", "lost", "bad"):
         bench.committer.submit_callback(settle_of(name), heard.append)
     await bench.turn()
     await bench.committer.drain()
-    assert [type(each) for each in heard] == [Answer, Answer, ValueError]
+    assert [type(each) for each in heard] == [UnitAnswer, UnitAnswer, ValueError]
     assert heard[:2] == [DONE, bench.store.answers["lost"]]
     bench.store.gate.clear()
     bench.committer.submit_callback(settle_of("sent"), heard.append)
@@ -426,7 +426,7 @@ async def test_a_transaction_that_always_comes_second_is_contended():
 
 @pytest.mark.parametrize("verdict", [Verdict.CLAIM_LOST, Verdict.DEFERRED])
 async def test_an_operators_unit_that_was_not_done_is_stale(bench, verdict):
-    bench.store.answers["late"] = Answer(verdict)
+    bench.store.answers["late"] = UnitAnswer(verdict)
     with pytest.raises(Stale):
         await bench.committer.commit(Unit(Seen("late", 1, 1), cancel()), patience=1)
     assert await bench.committer.commit(Unit(Seen("current", 1, 1), cancel()), patience=1) == DONE

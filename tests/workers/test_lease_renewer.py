@@ -12,7 +12,7 @@ from tests.limits import BOUND
 from tests.workers.harness import taken
 
 from treadle.kernel.store.queries import Membership, Renewal
-from treadle.kernel.telemetry.events import Event, LoopError, StoreBack, StoreTrouble
+from treadle.kernel.telemetry.events import LoopError, StoreBack, StoreTrouble, TelemetryEvent
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.testing import ManualClock
@@ -76,7 +76,7 @@ class Bench:
         self.line = FakeLine(lease_for)
         self.lost: list[tuple[Claim, str]] = []
         self.lost_one = threading.Event()
-        self.events: list[Event] = []
+        self.events: list[TelemetryEvent] = []
         self.renewer = LeaseRenewer(
             self,  # type: ignore[arg-type] - a store of which nothing but the line is used
             self.clock,

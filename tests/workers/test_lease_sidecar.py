@@ -14,7 +14,7 @@ import pytest
 from tests.limits import BOUND
 
 from treadle.kernel.store.process import SystemClock
-from treadle.kernel.telemetry.events import Event, InterpreterHeld, LoopError
+from treadle.kernel.telemetry.events import InterpreterHeld, LoopError, TelemetryEvent
 from treadle.workers.call import handler_in, noted, noted_in_thread
 from treadle.workers.lease_sidecar.link import LeaseSidecar, SidecarOptions
 from treadle.workers.lease_sidecar.process import STARTED, UNKNOWN, Claims, LeaseTable, Sidecar, Slot, silence_limit
@@ -213,10 +213,10 @@ class Kept(threading.Event):
 
     def __init__(self) -> None:
         super().__init__()
-        self.events: list[Event] = []
+        self.events: list[TelemetryEvent] = []
         self.sidecar = LeaseSidecar(SidecarOptions("nobody:Nobody", {}, 600.0), LEASE, 1.0, SystemClock(), self.emit)
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: TelemetryEvent) -> None:
         self.events.append(event)
 
     def check_until_another_than(self, pid: int | None) -> int:

@@ -24,7 +24,7 @@ from treadle.kernel.queue.service import Queue
 from treadle.kernel.recovery import RecoveringServer
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.units import Unit
-from treadle.kernel.telemetry.events import Event, Recovered
+from treadle.kernel.telemetry.events import Recovered, TelemetryEvent
 from treadle.model.states import SCHEDULE
 from treadle.model.tasks import Server, Task
 from treadle.settings import Settings
@@ -133,7 +133,7 @@ def _done(outcome: Any) -> Any:
 
 async def test_two_live_workers_take_nothing_from_each_other(shared_url: str) -> None:
     """The second one has the name of the first, as if it were its successor, and starts while the first is at work."""
-    events: list[Event] = []
+    events: list[TelemetryEvent] = []
     started, go = asyncio.Event(), asyncio.Event()
     first, second = make_engine(shared_url), Engine(shared_url, settings=Settings(), emit=events.append)
     ran: list[int] = []
@@ -158,7 +158,7 @@ async def test_two_live_workers_take_nothing_from_each_other(shared_url: str) ->
 
 
 async def test_a_worker_recovers_at_start_and_reports_it(url: str) -> None:
-    events: list[Event] = []
+    events: list[TelemetryEvent] = []
     engine = Engine(url, settings=Settings(), emit=events.append)
 
     @engine.handler("work")
@@ -232,7 +232,7 @@ class Service:
 
 
 async def test_a_recovery_dry_run_asks_services_without_repairing(url: str) -> None:
-    events: list[Event] = []
+    events: list[TelemetryEvent] = []
     engine = Engine(url, settings=Settings(), emit=events.append)
     service = Service()
     engine.kernel.recoverers.clear()

@@ -11,7 +11,7 @@ from tests.workers.harness import Events, until
 from treadle.kernel.core import Core
 from treadle.kernel.store.ports import SERVERS, Store
 from treadle.kernel.store.queries import Membership, Sighting
-from treadle.kernel.takeover import CHECK_EVERY, CONFIRM_AFTER, WITHDRAWN_FOR, FailureDetector, Judgement, judge
+from treadle.kernel.takeover import CHECK_EVERY, CONFIRM_AFTER, WITHDRAWN_FOR, FailureDetector, LivenessReport, judge
 from treadle.kernel.telemetry.events import PresumedDead, StoreBack, StoreTrouble, WronglyPresumedDead
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import PROCESS, SESSION
@@ -25,11 +25,13 @@ def sighted(server_id: str = "b", process: str | None = None, **fields: Any) -> 
     )
 
 
-def seen(*sightings: Sighting, suspects: Mapping[str, float] | None = None, now: float = 100.0, **ended: bool | None) -> Judgement:
+def seen(
+    *sightings: Sighting, suspects: Mapping[str, float] | None = None, now: float = 100.0, **ended: bool | None
+) -> LivenessReport:
     return judge(sightings, "a", lambda process: ended.get(process), suspects or {}, now)
 
 
-def dead(found: Judgement) -> dict[str, str]:
+def dead(found: LivenessReport) -> dict[str, str]:
     return {server_id: kind for server_id, (_, kind) in found.dead.items()}
 
 

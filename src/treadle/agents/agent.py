@@ -19,7 +19,7 @@ from treadle.agents.invoke import attempt, is_interrupt
 from treadle.agents.persistence import Persistence
 from treadle.kernel.queue.decide import TaskDecision, refusal
 from treadle.kernel.runs.flows import missing_handlers
-from treadle.kernel.store.units import DONE, Answer, Finish
+from treadle.kernel.store.units import DONE, Finish, UnitAnswer
 from treadle.model.errors import InvalidInput, Refused, StoreError, TreadleError
 from treadle.model.names import HANDLER, is_function
 from treadle.model.outcomes import Failed, Outcome, Problem, Retry, Succeeded
@@ -91,7 +91,7 @@ class EvaluatorSettler:
                 raise
             _log.error("the evaluator raised while it resumed run %s: %r", run_id, error)
 
-    async def settle(self, task: Task, claim: Claim, decided: TaskDecision) -> Answer:
+    async def settle(self, task: Task, claim: Claim, decided: TaskDecision) -> UnitAnswer:
         """Settle for the worker of `start` through an overriding evaluator, in a thread, because its methods block."""
         if not _of_flow(task) or task.step_id is None or not isinstance(decided, Finish):
             return await self._persistence.engine.kernel.run_services.settler.settle(task, claim, decided)

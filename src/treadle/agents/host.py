@@ -10,7 +10,7 @@ import msgspec
 
 from treadle.engine.kernel import Kernel
 from treadle.engine.worker_host import WorkerHost
-from treadle.kernel.telemetry.events import Event, TaskSettled
+from treadle.kernel.telemetry.events import TaskSettled, TelemetryEvent
 from treadle.model.tasks import Server
 from treadle.workers.lease_renewer import LeaseRenewer
 
@@ -51,7 +51,7 @@ class AgentHost(WorkerHost):
         self._profile = profile
         super().__init__(kernel, emit=self._heard, name=profile.server_name, **options)
 
-    def _heard(self, event: Event) -> None:
+    def _heard(self, event: TelemetryEvent) -> None:
         if isinstance(event, TaskSettled) and event.transition in ("succeed", "fail"):
             self._profile.count(event.name, event.transition == "succeed")
         self._kernel.emit(event)

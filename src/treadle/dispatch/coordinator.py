@@ -31,7 +31,7 @@ from treadle.dispatch.records import (
     worker_of,
 )
 from treadle.engine import Engine
-from treadle.engine.machine import Machine, SystemMachine
+from treadle.engine.machine import HostMachine, SystemMachine
 from treadle.kernel.queue.decide import TaskDecision, failure, policy_of, refusal, settlement, settlement_of
 from treadle.kernel.queue.service import PYTHON, Enqueued, Queue, TaskSpec
 from treadle.kernel.queue.waker import Waker
@@ -69,7 +69,7 @@ class AgentCoordinator:
     Each call retries a failing store three times, after 1, 2 and 4 s, and then raises `StorageError`.
     """
 
-    def __init__(self, engine: Engine, config: DispatchConfig | None = None, *, machine: Machine | None = None) -> None:
+    def __init__(self, engine: Engine, config: DispatchConfig | None = None, *, machine: HostMachine | None = None) -> None:
         self.engine = engine
         self._machine = machine or SystemMachine()
         self.config = config or DispatchConfig()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from treadle.dispatch.config import DispatchConfig
 from treadle.engine import Engine
-from treadle.engine.machine import Machine
+from treadle.engine.machine import HostMachine
 from treadle.kernel.store.ports import SERVERS
 from treadle.kernel.takeover import FailureDetector
 from treadle.kernel.telemetry.events import LeaseLost, LoopError
@@ -44,7 +44,7 @@ class HeldJobs:
     """The claims of one coordinator; all methods run on the engine's loop."""
 
     def __init__(
-        self, engine: Engine, config: DispatchConfig, timed_out: Callable[[HeldJob], Awaitable[None]], machine: Machine
+        self, engine: Engine, config: DispatchConfig, timed_out: Callable[[HeldJob], Awaitable[None]], machine: HostMachine
     ) -> None:
         self._engine = engine
         self._machine = machine

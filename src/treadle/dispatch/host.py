@@ -12,9 +12,9 @@ from treadle.agents.host import OWN_KINDS, AgentHost, Profile
 from treadle.dispatch.config import DispatchConfig
 from treadle.dispatch.records import CHECKPOINT, WORKER_ID, InvalidIssue, TaskState, end_line, notes_of, state_of
 from treadle.engine import Engine
-from treadle.engine.machine import Machine
+from treadle.engine.machine import HostMachine
 from treadle.kernel.store.units import Keep, Unit, Verdict
-from treadle.kernel.telemetry.events import Event, TaskSettled
+from treadle.kernel.telemetry.events import TaskSettled, TelemetryEvent
 from treadle.model.clock import milliseconds
 from treadle.model.errors import ClaimLost, InvalidPolicy, NonRetryable, TreadleError
 from treadle.model.names import HANDLER
@@ -31,7 +31,7 @@ class DispatchHost(AgentHost):
     """Runs one handler for the jobs of a coordinator, and logs their outcomes."""
 
     def __init__(
-        self, engine: Engine, config: DispatchConfig, worker_id: str, handler: JobHandler, grace: float, machine: Machine
+        self, engine: Engine, config: DispatchConfig, worker_id: str, handler: JobHandler, grace: float, machine: HostMachine
     ) -> None:
         self._worker_id = worker_id
         self._job_name = config.name
@@ -51,7 +51,7 @@ class DispatchHost(AgentHost):
             machine=machine,
         )
 
-    def _heard(self, event: Event) -> None:
+    def _heard(self, event: TelemetryEvent) -> None:
         super()._heard(event)
         if not isinstance(event, TaskSettled) or event.name != self._job_name or event.kind != HANDLER:
             return  # this worker also settles the engine's own tasks, which are not jobs

@@ -17,7 +17,7 @@ from treadle.model.clock import Duration
 from treadle.model.conversion import Converter, is_raw
 from treadle.model.errors import InvalidInput, TreadleError
 from treadle.model.values import Json
-from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, Function, Handler, Reference
+from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, CodeReference, Function, Handler
 
 if TYPE_CHECKING:
     from treadle.api.streams import StreamEntry
@@ -32,7 +32,9 @@ class Handle(Generic[R_co]):
 
     __slots__ = ("_engine", "_is_run", "_reference", "created", "id")
 
-    def __init__(self, engine: Engine, reference: Reference[..., R_co] | None, work_id: str, created: bool, is_run: bool) -> None:
+    def __init__(
+        self, engine: Engine, reference: CodeReference[..., R_co] | None, work_id: str, created: bool, is_run: bool
+    ) -> None:
         self._engine, self._reference, self._is_run = engine, reference, is_run
         self.id = work_id
         self.created = created
@@ -122,7 +124,7 @@ class Mapped(Generic[R_co]):
     def __init__(
         self,
         engine: Engine,
-        reference: Reference[..., Any],
+        reference: CodeReference[..., Any],
         items: Iterable[Any],
         *,
         key: str | None,

@@ -19,17 +19,17 @@ from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.sealed import sealed_store
-from treadle.kernel.store.units import Answer, Finish, Row, Seen
+from treadle.kernel.store.units import Finish, Row, Seen, UnitAnswer
 from treadle.kernel.store.value_store import Codec, ValueStore
 from treadle.kernel.telemetry.events import Emit
-from treadle.kernel.telemetry.observer import Telemetry
+from treadle.kernel.telemetry.observer import EventEmitter
 from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen, StoreDamaged, Unsupported
 from treadle.model.ids import Ids
 from treadle.model.names import is_function
 from treadle.model.records import Record
 from treadle.model.runs import Run
-from treadle.model.states import ALERT_RULE, SCHEDULE, WATCHER, Machine, TaskState
+from treadle.model.states import ALERT_RULE, SCHEDULE, WATCHER, StateMachine, TaskState
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.model.values import Json
 from treadle.settings import Settings, read_alert_target
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from treadle.kernel.access.tokens import Tokens
     from treadle.kernel.approvals.service import Approvals
     from treadle.kernel.bodies import Bodies
-    from treadle.kernel.declarations.records import Declared
+    from treadle.kernel.declarations.records import ProgramDeclarations
     from treadle.kernel.effects.reads import EffectReads
     from treadle.kernel.external.rebuild import ExternalUpkeep
     from treadle.kernel.external.service import ExternalJobs
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from treadle.kernel.runs.reads import RunReads
     from treadle.kernel.search.service import Search
     from treadle.kernel.store.retention import Retention
-    from treadle.kernel.store.units import Answer, Finish, Row
+    from treadle.kernel.store.units import Finish, Row, UnitAnswer
     from treadle.kernel.store.verify import VerifyReport
     from treadle.kernel.streams import StreamReads
     from treadle.kernel.tasks.dead_letters import DeadLetters
@@ -111,7 +111,7 @@ class Extension(Protocol):
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         """Return the tasks and rows to store in the unit with which an operator ends the task."""
 
-    async def settle(self, task: Task, claim: Claim, decided: TaskDecision) -> Answer:
+    async def settle(self, task: Task, claim: Claim, decided: TaskDecision) -> UnitAnswer:
         """Commit the end of an attempt under its claim, with everything that follows from it."""
 
     def serve(self, executor: Executor) -> WorkerPart | None:
@@ -156,13 +156,13 @@ class Kernel:
         *,
         clock: Clock,
         ids: Ids,
-        telemetry: Telemetry,
+        telemetry: EventEmitter,
         registry: Registry,
         function_registry: FunctionRegistry,
         codec: Codec | None = None,
         store_of: StoreFactory | None = None,
         extensions: Sequence[Extension] = (),
-        declared: Declared | None = None,
+        declared: ProgramDeclarations | None = None,
     ) -> None:
         """`store_of` replaces `make_store`."""
         namespace, emit = settings.namespace, telemetry
@@ -196,7 +196,7 @@ class Kernel:
         )
         self.queue = Queue(self.core, follow=self._follow_operator)
         self.reads = Reads(self.core, self.why_awaiting)
-        self.recoverers: dict[str, tuple[Machine, Callable[[], Recoverer]]] = {
+        self.recoverers: dict[str, tuple[StateMachine, Callable[[], Recoverer]]] = {
             "schedules": (SCHEDULE, lambda: self.trigger_services.schedules),
             "watchers": (WATCHER, lambda: self.trigger_services.watchers),
             "alerts": (ALERT_RULE, lambda: self.trigger_services.alerts),
@@ -592,7 +592,7 @@ class Kernel:
 
     async def _settle(
         self, task: Task, guard: Claim | Seen, decided: TaskDecision, patience: float | None = STORE_TIMEOUT
-    ) -> Answer:
+    ) -> UnitAnswer:
         return await self.run_services.settler.settle(task, guard, decided, patience)
 
     async def _update_step(self, run_id: str, step_id: str, partial: Mapping[str, Json]) -> bool:

@@ -30,7 +30,7 @@ class ClosableExecutor(Executor, Protocol):
         """Accept no more calls; a call that cannot be stopped runs to its end."""
 
 
-class Machine(Protocol):
+class HostMachine(Protocol):
     """Everything that a worker host takes from its machine, besides the clock and the ids."""
 
     host: str

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from treadle.engine.metric_table import BY_NAME, COUNTER, GAUGE, METRICS, BoundedLabel, outcome_of
 from treadle.kernel.store.queries import DeadLetterFilter, RunFilter
 from treadle.kernel.telemetry.events import (
-    Event,
     LeaseLost,
     LeasesExpired,
     LoopError,
@@ -22,6 +21,7 @@ from treadle.kernel.telemetry.events import (
     Recovered,
     ResultDropped,
     TaskSettled,
+    TelemetryEvent,
     TickFailed,
 )
 from treadle.kernel.telemetry.observer import (
@@ -46,7 +46,7 @@ except ImportError:
 
 if TYPE_CHECKING:
     from treadle.engine.kernel import Kernel
-    from treadle.kernel.telemetry.observer import Telemetry
+    from treadle.kernel.telemetry.observer import EventEmitter
     from treadle.model.clock import Clock
 
 FRESH_FOR = 2.0
@@ -82,7 +82,7 @@ class _Gauges:
 class Metrics:
     """The metrics of one engine; an endpoint needs only `render`."""
 
-    def __init__(self, telemetry: Telemetry, clock: Clock, source: Callable[[], Kernel]) -> None:
+    def __init__(self, telemetry: EventEmitter, clock: Clock, source: Callable[[], Kernel]) -> None:
         """`source` returns the current kernel, because an engine may move to another store."""
         self._clock = clock
         self._source = source
@@ -110,7 +110,7 @@ class Metrics:
 
     # counters and histograms
 
-    def observe(self, event: Event | Measure) -> None:
+    def observe(self, event: TelemetryEvent | Measure) -> None:
         """Count an event or a measurement; called from any thread."""
         match event:
             case TasksClaimed(tasks):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from treadle.api.options import ScheduleOptions
-from treadle.kernel.declarations.records import Declared
+from treadle.kernel.declarations.records import ProgramDeclarations
 from treadle.model.errors import InvalidInput
 from treadle.workers.context import HandlerOptions, make_handler
 from treadle.workers.functions.registry import RegistrationOptions, make_function
@@ -149,7 +149,7 @@ def _own_name(fn: Any) -> str:
 R = TypeVar("R")
 
 
-class Declare(Declared):
+class Declare(ProgramDeclarations):
     """The limits and schedules of this program. They are synchronised with the store when a worker starts."""
 
     def default_program(self) -> str:

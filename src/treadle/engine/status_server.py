@@ -38,7 +38,7 @@ _HEADERS = {401: "WWW-Authenticate: Bearer\r\n", 503: "Retry-After: 1\r\n"}
 """Further headers of an answer, by its status."""
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """An answer."""
 
     status: int
@@ -46,7 +46,7 @@ class Reply(NamedTuple):
     body: bytes
 
 
-Handler = Callable[[Mapping[str, str]], Awaitable[Reply]]
+Handler = Callable[[Mapping[str, str]], Awaitable[HttpReply]]
 """Answers a request, given its headers with names in lower case."""
 
 
@@ -104,7 +104,7 @@ class StatusServer:
             writer.close()
             self._connections.discard(task)
 
-    async def _reply(self, head: str) -> Reply:
+    async def _reply(self, head: str) -> HttpReply:
         first, *lines = head.rstrip("\r\n").split("\r\n")
         words = first.split(" ")
         if len(words) != 3:
@@ -117,17 +117,17 @@ class StatusServer:
         return await handler({name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)})
 
 
-def error_reply(status: int, text: str) -> Reply:
+def error_reply(status: int, text: str) -> HttpReply:
     """A JSON object with the error."""
-    return Reply(status, "application/json", json.dumps({"error": text}).encode())
+    return HttpReply(status, "application/json", json.dumps({"error": text}).encode())
 
 
 def json_route(make: Callable[[], dict[str, Any]], healthy: str | None = None) -> Handler:
     """A handler that returns a JSON object, with status 503 if its key `healthy` is false."""
 
-    async def handle(_: Mapping[str, str]) -> Reply:
+    async def handle(_: Mapping[str, str]) -> HttpReply:
         document = make()
-        return Reply(200 if healthy is None or document[healthy] else 503, "application/json", json.dumps(document).encode())
+        return HttpReply(200 if healthy is None or document[healthy] else 503, "application/json", json.dumps(document).encode())
 
     return handle
 
@@ -158,14 +158,14 @@ async def serve_metrics(
 def probe_routes(state: Callable[[], str], now: Callable[[], Awaitable[object]]) -> dict[str, Handler]:
     """`/live`: the process answers. `/health`: its `state` is `running`, and its store answers when asked for the time."""
 
-    async def healthy(_: Mapping[str, str]) -> Reply:
+    async def healthy(_: Mapping[str, str]) -> HttpReply:
         status = state()
         try:
             async with asyncio.timeout(ANSWER_WITHIN):
                 await now()
         except (TreadleError, TimeoutError):
             status = "no_store"  # the cause may name the store: not for anonymous callers
-        return Reply(200 if status == "running" else 503, "application/json", json.dumps({"status": status}).encode())
+        return HttpReply(200 if status == "running" else 503, "application/json", json.dumps({"status": status}).encode())
 
     return {"/live": json_route(lambda: {"status": "ok"}), "/health": healthy}
 
@@ -173,7 +173,7 @@ def probe_routes(state: Callable[[], str], now: Callable[[], Awaitable[object]])
 def _metrics_route(metrics: Metrics, tokens: Tokens | None) -> Handler:
     """The metrics; with `tokens`, callers need one."""
 
-    async def handle(headers: Mapping[str, str]) -> Reply:
+    async def handle(headers: Mapping[str, str]) -> HttpReply:
         if tokens is not None:
             scheme, _, secret = headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer":
@@ -187,7 +187,7 @@ def _metrics_route(metrics: Metrics, tokens: Tokens | None) -> Handler:
             except StoreError:
                 return error_reply(503, "The store does not answer, so the token cannot be checked.")
         body, content_type = await metrics.render(headers.get("accept"))
-        return Reply(200, content_type, body)
+        return HttpReply(200, content_type, body)
 
     return handle
 

@@ -21,8 +21,8 @@ from functools import cache
 from weakref import WeakKeyDictionary
 
 from treadle.engine.metric_table import outcome_of
-from treadle.kernel.telemetry.events import Event, LeaseLost, ResultDropped, TaskSettled
-from treadle.kernel.telemetry.observer import Measure, SettleAnswered, TasksStored, Telemetry
+from treadle.kernel.telemetry.events import LeaseLost, ResultDropped, TaskSettled, TelemetryEvent
+from treadle.kernel.telemetry.observer import EventEmitter, Measure, SettleAnswered, TasksStored
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, MissingDependency
 from treadle.model.states import TaskState
@@ -157,7 +157,7 @@ class Tracing:
         finally:
             contexts.detach(token)
 
-    def observe(self, event: Event | Measure) -> None:
+    def observe(self, event: TelemetryEvent | Measure) -> None:
         """Record an event or a measurement in spans."""
         match event:
             case TasksStored(tasks, took, origin):
@@ -262,7 +262,7 @@ def _set_outcome(span: api.Span, event: TaskSettled) -> None:
         span.set_status(api.Status(api.StatusCode.ERROR, code))
 
 
-def trace(telemetry: Telemetry, clock: Clock, namespace: str, provider: TracerProvider) -> None:
+def trace(telemetry: EventEmitter, clock: Clock, namespace: str, provider: TracerProvider) -> None:
     """Create spans for an engine's work from now on, in place of those of an earlier provider."""
     tracing = Tracing(provider, clock, namespace)
     if isinstance(before := telemetry.spans, Tracing):

@@ -15,7 +15,7 @@ from treadle.kernel.triggers import Starters
 from treadle.kernel.watchers.decide import Scan
 from treadle.kernel.watchers.scan import SourceReader, WatcherScanner
 from treadle.kernel.watchers.service import Watchers
-from treadle.model.watchers import Source
+from treadle.model.watchers import WatchSource
 
 if TYPE_CHECKING:
     from treadle.engine.kernel import Kernel
@@ -49,7 +49,7 @@ class TriggerServices:
         return WatcherScanner(self._kernel.core, self.watchers, source_reader)
 
 
-async def _survey(source: Source) -> Scan:
+async def _survey(source: WatchSource) -> Scan:
     """List the files of a source on this machine, in a thread."""
     from treadle.workers.scanner import scan
 

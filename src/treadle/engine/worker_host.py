@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from treadle.engine.machine import Machine, SystemMachine
+from treadle.engine.machine import HostMachine, SystemMachine
 from treadle.kernel.core import STORE_TIMEOUT
 from treadle.kernel.queue.engine_tasks import cancel_work, expire_run
 from treadle.kernel.queue.waker import Waker
@@ -19,13 +19,13 @@ from treadle.kernel.store.units import Unit
 from treadle.kernel.takeover import FailureDetector
 from treadle.kernel.telemetry.events import (
     Emit,
-    Event,
     LoopError,
     PollingStarted,
     PollingStopped,
     Recovered,
     ShortLease,
     StoreTrouble,
+    TelemetryEvent,
     TickFailed,
     WorkerStarted,
     WorkerStopped,
@@ -43,7 +43,7 @@ from treadle.workers.functions.execution import Runtime
 from treadle.workers.functions.runner import FunctionRunner
 from treadle.workers.lease_renewer import LeaseRenewer
 from treadle.workers.log_writer import LogWriter
-from treadle.workers.loop import Worker
+from treadle.workers.loop import WorkerLoop
 from treadle.workers.resources import Resources, Services, Settle, WorkerOptions
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class WorkerHost:
         emit: Emit | None = None,
         beat_every: float = BEAT_EVERY,
         poll_every: float | None = None,
-        machine: Machine | None = None,
+        machine: HostMachine | None = None,
     ) -> None:
         self._kernel = kernel
         self._machine = machine or SystemMachine()
@@ -155,7 +155,7 @@ class WorkerHost:
         )
         parts = (extension.serve(self._executor) for extension in extensions)
         self._parts: list[WorkerPart] = [part for part in parts if part is not None]
-        self.worker = Worker(
+        self.worker = WorkerLoop(
             Resources(
                 kernel.store,
                 kernel.committer,
@@ -448,7 +448,7 @@ class ExternalPollingLoop:
         """
         engine = self._engine
         executor = SystemExecutor(16)
-        worker = Worker(
+        worker = WorkerLoop(
             Resources(
                 engine.kernel.store,
                 engine.kernel.committer,
@@ -476,7 +476,7 @@ class ExternalPollingLoop:
         finally:
             executor.close()
 
-    def _emit(self, event: Event) -> None:
+    def _emit(self, event: TelemetryEvent) -> None:
         """Emit the event; report errors of this loop as `TickFailed`."""
         if isinstance(event, LoopError | StoreTrouble):
             event = TickFailed(f"{event.loop if isinstance(event, LoopError) else event.doing}: {event.error}")

@@ -32,6 +32,7 @@ from treadle.evaluator.records import (
     Finished,
     Ignored,
     Limits,
+    LoadedRows,
     Need,
     Resend,
     RetryStep,
@@ -40,7 +41,6 @@ from treadle.evaluator.records import (
     StepError,
     StepRow,
     Updated,
-    View,
 )
 from treadle.evaluator.retry import retry
 from treadle.evaluator.states import (
@@ -59,7 +59,9 @@ from treadle.model.states import RunState
 _ENDS = (Finished, Errored)
 
 
-def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], limits: Limits | None = None) -> Changes | Need:
+def advance(
+    program: Program, run: RunRef, view: LoadedRows, events: Sequence[Event], limits: Limits | None = None
+) -> Changes | Need:
     """Apply the events, in order, and run until everything waits.
 
     An event for which nothing waits changes nothing and is listed in `Changes.ignored`. One `Need` covers all events. The cost

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from treadle.evaluator.draft import Draft, Missing, await_script, collecting, error_in, stopped_at, withdraw
-from treadle.evaluator.expressions import BlockScope, Scope, evaluate_condition, evaluate_json, evaluate_named
+from treadle.evaluator.expressions import BlockScope, SignatureScope, evaluate_condition, evaluate_json, evaluate_named
 from treadle.evaluator.operators import EvaluationError, describe
 from treadle.evaluator.records import BlobRef, LogEntry, StepError, StepRow, Value
 from treadle.evaluator.states import (
@@ -316,14 +316,14 @@ class Merge:
             else:
                 self.add(name, value)
 
-    def add_yields(self, block: Block, scope: Scope) -> None:
+    def add_yields(self, block: Block, scope: SignatureScope) -> None:
         """Add all yields of a block, in order; they carry only their written arguments."""
         for statement in block.yields:
             self._add_args(statement.call.args, statement.into, scope)
             for mixin in statement.call.mixins:
                 self._add_args(mixin.args, mixin.into, scope)
 
-    def _add_args(self, args: tuple[Arg, ...], into: str | None, scope: Scope) -> None:
+    def _add_args(self, args: tuple[Arg, ...], into: str | None, scope: SignatureScope) -> None:
         for arg in args:
             value = evaluate_named(arg.name, arg.value, scope, "yield of")
             self.add(arg.name, value if into is None else self._draft.load(value), into)

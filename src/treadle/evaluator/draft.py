@@ -1,6 +1,6 @@
 """The changes of one call in progress: an overlay over the view that detects missing rows.
 
-A `Plan` has the facts about a program that do not depend on a run, computed once.
+`ProgramLookups` has the facts about a program that do not depend on a run, computed once.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from treadle.evaluator.records import (
     Changes,
     Ignored,
     Limits,
+    LoadedRows,
     LogEntry,
+    RequestedTask,
     RunRef,
     ScriptRequest,
     StepError,
     StepRow,
-    TaskRequest,
     Value,
-    View,
 )
 from treadle.evaluator.states import (
     BLOCK,
@@ -86,7 +86,7 @@ def await_script(draft: Draft, row: StepRow, script: Script, owner: StepRow) -> 
 def _request(draft: Draft, row: StepRow, what: str, payload: dict[str, Value], script: ScriptRequest | None = None) -> None:
     owner = row if row.facet is not None or row.parent_id is None else draft.get(row.parent_id)
     row.task_id = task_id_of(row, what)
-    draft.tasks[row.id] = TaskRequest(
+    draft.tasks[row.id] = RequestedTask(
         id=row.task_id,
         step_id=row.id,
         facet=owner.facet or "",
@@ -228,7 +228,7 @@ class FacetPlan:
     """Whether a mixin of the signature is `Timeout` or `Retry`."""
 
 
-class Plan:
+class ProgramLookups:
     """Lookups in one program; `facet` has the plan of a declared facet by its qualified name."""
 
     def __init__(self, program: Program) -> None:
@@ -258,16 +258,16 @@ class Plan:
         return plan
 
 
-_plans: dict[int, Plan] = {}
+_plans: dict[int, ProgramLookups] = {}
 
 
-def plan_of(program: Program) -> Plan:
+def plan_of(program: Program) -> ProgramLookups:
     """Return the plan of a program; the latest plans are cached, which affects only speed."""
     plan = _plans.get(id(program))
     if plan is None or plan.program is not program:
         for oldest in list(_plans)[: len(_plans) - _REMEMBERED + 1]:
             _plans.pop(oldest, None)
-        plan = _plans[id(program)] = Plan(program)
+        plan = _plans[id(program)] = ProgramLookups(program)
     return plan
 
 
@@ -381,11 +381,11 @@ Turn = Literal["begin", "more", "settled"]
 class Draft:
     """The working copy of one call. Rows from `edit` and `create` may be changed; their dicts are replaced, never mutated."""
 
-    def __init__(self, plan: Plan, run: RunRef, view: View, limits: Limits) -> None:
+    def __init__(self, plan: ProgramLookups, run: RunRef, view: LoadedRows, limits: Limits) -> None:
         self.plan, self.run, self.view, self.limits = plan, run, view, limits
         self.created: dict[str, StepRow] = {}
         self.updated: dict[str, StepRow] = {}
-        self.tasks: dict[str, TaskRequest] = {}
+        self.tasks: dict[str, RequestedTask] = {}
         self.logs: list[LogEntry] = []
         self.again: dict[str, None] = {}
         self.ignored: list[Ignored] = []

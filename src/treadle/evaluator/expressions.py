@@ -24,7 +24,7 @@ from treadle.lang.nodes import (
     Chain,
     Concat,
     Expr,
-    Function,
+    FunctionCall,
     Index,
     InputRef,
     Literal,
@@ -45,7 +45,7 @@ _LINK_KEYS = {LINK, "facet"}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Scope:
+class SignatureScope:
     """The scope of defaults, implicits and signature mixins: only the facet's parameters known so far."""
 
     def __init__(self, draft: Draft, params: Mapping[str, Value]) -> None:
@@ -67,7 +67,7 @@ class Scope:
         raise EvaluationError(f"step `{name}` is not visible in a signature")
 
 
-class BlockScope(Scope):
+class BlockScope(SignatureScope):
     """The scope of everything within a block, an item, a case or a catch."""
 
     def __init__(self, draft: Draft, row: StepRow) -> None:
@@ -195,7 +195,7 @@ def follow(draft: Draft, value: Value, path: tuple[str, ...], path_text: str) ->
 # --- evaluation ------------------------------------------------------------------------------------------------------
 
 
-def evaluate(expr: Expr, scope: Scope) -> Value:
+def evaluate(expr: Expr, scope: SignatureScope) -> Value:
     """Return the value; raise `EvaluationError` if it has none, `Missing` if a row or value must be loaded first."""
     match expr:
         case Literal(value):
@@ -226,31 +226,31 @@ def evaluate(expr: Expr, scope: Scope) -> Value:
             return scope.draft.sizes.checked({entry.name: evaluate_json(entry.value, scope) for entry in entries})
         case Index(target, key, optional):
             return operators.index(evaluate_json(target, scope), evaluate_json(key, scope), optional=optional)
-        case Function(name, args):
+        case FunctionCall(name, args):
             return operators.call(name, [evaluate_json(arg, scope) for arg in args], scope.draft.sizes)
         case Ref() | TooDeep():
             raise AssertionError("a program has resolved references alone")
     assert_never(expr)
 
 
-def evaluate_json(expr: Expr, scope: Scope) -> Json:
+def evaluate_json(expr: Expr, scope: SignatureScope) -> Json:
     """Return the value, loaded."""
     return scope.draft.load(evaluate(expr, scope))
 
 
-def evaluate_condition(expr: Expr, scope: Scope, what: str) -> bool:
+def evaluate_condition(expr: Expr, scope: SignatureScope, what: str) -> bool:
     """Return the value, which must be a Boolean."""
     return operators.boolean(evaluate_json(expr, scope), what)
 
 
-def _chain(expr: Chain, scope: Scope) -> Json:
+def _chain(expr: Chain, scope: SignatureScope) -> Json:
     value = evaluate_json(expr.operands[0], scope)
     for operator, operand in zip(expr.operators, expr.operands[1:], strict=True):
         value = _binary(operator, value, operand, scope)
     return value
 
 
-def _binary(operator: str, left: Json, operand: Expr, scope: Scope) -> Json:
+def _binary(operator: str, left: Json, operand: Expr, scope: SignatureScope) -> Json:
     if operator in ("&&", "||"):
         what = f"operator `{operator}`"
         if operators.boolean(left, what) is (operator == "||"):
@@ -262,7 +262,7 @@ def _binary(operator: str, left: Json, operand: Expr, scope: Scope) -> Json:
     return operators.binary(operator, left, right)
 
 
-def evaluate_named(name: str, expr: Expr, scope: Scope, what: str) -> Value:
+def evaluate_named(name: str, expr: Expr, scope: SignatureScope, what: str) -> Value:
     """Return the value of an argument or default; an error names it."""
     try:
         return evaluate(expr, scope)

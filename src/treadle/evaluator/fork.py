@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from treadle.evaluator.advance import advance, answer, drain
-from treadle.evaluator.draft import Draft, LimitReached, Missing, Plan, is_waiting, plan_of, wait_again
+from treadle.evaluator.draft import Draft, LimitReached, Missing, ProgramLookups, is_waiting, plan_of, wait_again
 from treadle.evaluator.expressions import LINK
-from treadle.evaluator.records import Changes, Finished, Limits, Need, RunRef, Started, StepError, StepRow, View
+from treadle.evaluator.records import Changes, Finished, Limits, LoadedRows, Need, RunRef, Started, StepError, StepRow
 from treadle.evaluator.retry import is_cause, resume, stopped_beside, waits_for
 from treadle.evaluator.states import State, StepKind
 from treadle.lang.nodes import Block
@@ -80,7 +80,7 @@ class CannotGive(Exception):
 class _Cut:
     """The dropped rows of the old run, and the kept rows that wait again, each with the child for which it waits."""
 
-    def __init__(self, plan: Plan, run: RunRef, old: Mapping[str, StepRow], target: StepRow) -> None:
+    def __init__(self, plan: ProgramLookups, run: RunRef, old: Mapping[str, StepRow], target: StepRow) -> None:
         self._plan, self._run, self._old = plan, run, old
         self._children: dict[str, list[StepRow]] = {}
         for row in old.values():
@@ -211,8 +211,8 @@ class _Cut:
         return {name: self._relinked(value) for name, value in row.returns.items() if name not in yielded}
 
 
-def _view_of(copies: Sequence[StepRow], blobs: Mapping[str, Json]) -> View:
-    view = View()
+def _view_of(copies: Sequence[StepRow], blobs: Mapping[str, Json]) -> LoadedRows:
+    view = LoadedRows()
     view.blobs.update(blobs)
     children: dict[str, list[StepRow]] = {row.id: [] for row in copies}
     for row in copies:
@@ -268,7 +268,7 @@ def _go_on(draft: Draft, copies: Sequence[StepRow], target: StepRow, result: Map
 
 def open_ends(program: Program, run: RunRef, rows: Iterable[StepRow]) -> tuple[list[StepRow], list[StepRow]]:
     """Return, of all rows of a run, those that wait for a task, and the blocks that wait for an `Expand`."""
-    draft = Draft(plan_of(program), run, View(), Limits())
+    draft = Draft(plan_of(program), run, LoadedRows(), Limits())
     live = [row for row in rows if not row.is_terminal]
     return [row for row in live if is_waiting(draft, row)], [row for row in live if has_more(draft, row)]
 

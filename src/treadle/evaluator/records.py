@@ -242,7 +242,7 @@ Event = Started | Finished | Errored | Updated | Expand | Resend | RetryStep
 # --- loaded rows, and missing ones ---------------------------------------------------------------------------------
 
 
-class View:
+class LoadedRows:
     """The loaded rows. The evaluator never guesses about missing ones; it returns a `Need`."""
 
     __slots__ = ("blobs", "children", "rows")
@@ -311,7 +311,7 @@ class ScriptRequest(msgspec.Struct, frozen=True, kw_only=True):
     line: int = 1
 
 
-class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class RequestedTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A task to create in the same unit as the rows. Its id is derived; payload values may be `BlobRef`s."""
 
     id: str
@@ -352,7 +352,7 @@ class Changes(msgspec.Struct, kw_only=True, gc=False):
 
     created: list[StepRow] = []
     updated: list[StepRow] = []
-    tasks: list[TaskRequest] = []
+    tasks: list[RequestedTask] = []
     status: RunState | None = None
     """The run's new state: running, completed or failed; None if it does not change."""
     outputs: dict[str, Any] | None = None

@@ -6,7 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from treadle.evaluator.advance import advance
-from treadle.evaluator.records import Changes, Event, Expand, Limits, LogEntry, Need, RunRef, StepError, StepRow, TaskRequest, View
+from treadle.evaluator.records import (
+    Changes,
+    Event,
+    Expand,
+    Limits,
+    LoadedRows,
+    LogEntry,
+    Need,
+    RequestedTask,
+    RunRef,
+    StepError,
+    StepRow,
+)
 from treadle.lang import Program
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import uuid7
@@ -27,12 +39,12 @@ class SimulatedRun:
         self.status = RunState.PENDING
         self.outputs: dict[str, Any] | None = None
         self.error: StepError | None = None
-        self.tasks: dict[str, TaskRequest] = {}
+        self.tasks: dict[str, RequestedTask] = {}
         self.again: dict[str, None] = {}
         self.logs: list[LogEntry] = []
         self.ignored: list[str] = []
         self._rows: dict[str, StepRow] = {}
-        self._view = View()
+        self._view = LoadedRows()
 
     def step(self, row_id: str) -> StepRow:
         """Return the row with this id."""
@@ -85,7 +97,7 @@ class SimulatedRun:
             blocks, self.again = self.again, {}
             self.apply(*(Expand(block_id) for block_id in blocks))
 
-    def payload(self, task: TaskRequest) -> dict[str, Any]:
+    def payload(self, task: RequestedTask) -> dict[str, Any]:
         """Return the handler's payload, decoded from JSON."""
         payload: dict[str, Any] = decode(encode({name: self.value(value) for name, value in task.payload.items()}))
         return payload

@@ -27,7 +27,7 @@ from treadle.evaluator.draft import (
     stopped_at,
     withdraw,
 )
-from treadle.evaluator.expressions import BlockScope, Scope, attributes, evaluate, evaluate_json, evaluate_named
+from treadle.evaluator.expressions import BlockScope, SignatureScope, attributes, evaluate, evaluate_json, evaluate_named
 from treadle.evaluator.operators import EvaluationError, describe, is_number, text
 from treadle.evaluator.records import StepError, StepRow, Value
 from treadle.evaluator.states import (
@@ -54,7 +54,7 @@ from treadle.model.values import Json
 _T = TypeVar("_T")
 
 
-def given_at_call(args: Iterable[Arg], mixins: Sequence[Mixin], scope: Scope) -> dict[str, Value]:
+def given_at_call(args: Iterable[Arg], mixins: Sequence[Mixin], scope: SignatureScope) -> dict[str, Value]:
     """Return the arguments, and the values that call-site mixins add without overriding; an aliased mixin is one parameter."""
     values: dict[str, Value] = {arg.name: evaluate_named(arg.name, arg.value, scope, "argument") for arg in args}
     for name, expr in _mixed_in(mixins) if mixins else ():
@@ -132,14 +132,14 @@ def return_defaults(draft: Draft, facet: FacetPlan | None, params: dict[str, Val
     """Return the defaults of missing returns."""
     if facet is None or not facet.defaults:
         return {}
-    scope = Scope(draft, {**returns, **params})
+    scope = SignatureScope(draft, {**returns, **params})
     missing = [param for param in facet.defaults if param.name not in returns]
     return {param.name: evaluate_named(param.name, param.default, scope, "default of") for param in missing if param.default}
 
 
 def _fill(draft: Draft, params: dict[str, Value], pool: dict[str, tuple[str, Expr]]) -> dict[str, Value]:
     """Evaluate missing parameters, each after those it reads; without recursion, so that long chains use no stack."""
-    scope = Scope(draft, params)
+    scope = SignatureScope(draft, params)
     for first in pool:
         path = [first]
         while path:
@@ -160,18 +160,18 @@ def _fill(draft: Draft, params: dict[str, Value], pool: dict[str, tuple[str, Exp
 
 
 def option_of(
-    is_option: Callable[[Mixin], bool], read: Callable[[Mixin, Scope], _T],
-    mixins: Sequence[Mixin], scope: Scope, facet: Facet, params: dict[str, Value],
+    is_option: Callable[[Mixin], bool], read: Callable[[Mixin, SignatureScope], _T],
+    mixins: Sequence[Mixin], scope: SignatureScope, facet: Facet, params: dict[str, Value],
 ) -> _T | None:  # fmt: skip
     """Return the value of the first `Timeout` or `Retry` mixin; the call's take precedence over the signature's."""
-    for options, where in ((mixins, scope), (facet.mixins, Scope(scope.draft, params))):
+    for options, where in ((mixins, scope), (facet.mixins, SignatureScope(scope.draft, params))):
         for mixin in options:
             if is_option(mixin):
                 return read(mixin, where)
     return None
 
 
-def _policy(mixin: Mixin, scope: Scope) -> str:
+def _policy(mixin: Mixin, scope: SignatureScope) -> str:
     """Return the policy of a `Retry` mixin as JSON."""
     settings = {"maxAttempts": 1.0, "delay": 1.0, "backoff": 2.0, "maxDelay": 900.0, "jitter": 0.0}
     for arg in mixin.args:
@@ -189,7 +189,7 @@ def _policy(mixin: Mixin, scope: Scope) -> str:
     return write(RetryPolicy(int(settings["maxAttempts"]) - 1, first, settings["backoff"], longest, settings["jitter"]))
 
 
-def _milliseconds(mixin: Mixin, scope: Scope) -> int:
+def _milliseconds(mixin: Mixin, scope: SignatureScope) -> int:
     total = 0.0
     for arg in mixin.args:
         unit = TIMEOUT_UNITS.get(arg.name)
@@ -233,7 +233,7 @@ def begin_step(draft: Draft, row: StepRow) -> None:
 def _initialize(draft: Draft, row: StepRow) -> None:
     statement = draft.statement_of(row)
     mixins: tuple[Mixin, ...] = ()
-    scope: Scope
+    scope: SignatureScope
     values: dict[str, Value]
     if isinstance(statement, Step):
         mixins = statement.call.mixins
@@ -243,10 +243,10 @@ def _initialize(draft: Draft, row: StepRow) -> None:
         else:
             values = given_at_call(statement.call.args, mixins, scope)
     elif isinstance(statement, Mixin):
-        scope = Scope(draft, draft.get(row.parent_id or "").params)
+        scope = SignatureScope(draft, draft.get(row.parent_id or "").params)
         values = given_at_call(statement.args, (), scope)
     else:
-        scope, values = Scope(draft, {}), row.params
+        scope, values = SignatureScope(draft, {}), row.params
     facet = draft.plan.facet(row.facet)
     schema = draft.plan.program.find_schema(row.facet or "") if facet is None and row.kind is SCHEMA else None
     row.params = with_defaults(draft, facet or schema, values, draft.plan.program.namespace_of(row.statement_id))

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from treadle.api.objectives import ContextSnapshot, Objective, OutputBundle, PauseState, ReadinessEvent, RunRecord, Workorder
 from treadle.api.wire import Instant
-from treadle.goals.decide import Changed, Decision, Document, Seen
+from treadle.goals.decide import Changed, Decision, Document, ReadRecord
 from treadle.goals.records import InvalidArtifact, artifact_of, with_unknown
 from treadle.goals.schemas import check_document, need_jsonschema
 from treadle.kernel.core import Core, Service
@@ -28,11 +28,11 @@ from treadle.model.states import (
     READINESS_EVENT,
     RUN_RECORD,
     WORKORDER,
-    Machine,
+    StateMachine,
 )
 from treadle.model.values import encode
 
-_KINDS: dict[type[Document], tuple[Machine, str]] = {
+_KINDS: dict[type[Document], tuple[StateMachine, str]] = {
     Objective: (OBJECTIVE, "objective_id"),
     ReadinessEvent: (READINESS_EVENT, "event_id"),
     ContextSnapshot: (CONTEXT_SNAPSHOT, "snapshot_id"),
@@ -73,26 +73,26 @@ class Artifacts(Service):
         matches = record is not None and record.namespace == self._namespace and record.entity == _KINDS[kind][0].entity
         return record if matches else None
 
-    async def find_objective(self, objective_id: str) -> Seen | None:
+    async def find_objective(self, objective_id: str) -> ReadRecord | None:
         """Return the objective in its current state."""
         stored = await self.find_with_record(Objective, objective_id)
-        return None if stored is None else Seen(*stored)
+        return None if stored is None else ReadRecord(*stored)
 
     async def list_objectives(
         self, states: tuple[str, ...], before_id: str | None, limit: int, live: bool | None = None
-    ) -> list[Seen]:
+    ) -> list[ReadRecord]:
         """Return a page of objectives, newest first."""
         which = RecordFilter(OBJECTIVE.entity, self._namespace, states=states, live=live, before_id=before_id)
         return [await self._any_objective(record) for record in await self._store.records.list_matching(which, limit)]
 
-    async def find_any_objective(self, objective_id: str) -> Seen | None:
+    async def find_any_objective(self, objective_id: str) -> ReadRecord | None:
         """Return the objective, even if it cannot be read: then it has the reason as its title, so that it can be edited."""
         record = await self._find_record(Objective, objective_id)
         return None if record is None else await self._any_objective(record)
 
-    async def _any_objective(self, record: Record) -> Seen:
+    async def _any_objective(self, record: Record) -> ReadRecord:
         try:
-            return Seen(record, await self._open(Objective, record))
+            return ReadRecord(record, await self._open(Objective, record))
         except UnreadableValue as error:
             created_at, updated_at = Instant.of(record.created_at), Instant.of(record.updated_at)
             placeholder = Objective(
@@ -105,7 +105,7 @@ class Artifacts(Service):
                 created_at=created_at,
                 updated_at=updated_at,
             )
-            return Seen(record, placeholder)
+            return ReadRecord(record, placeholder)
 
     async def _open(self, kind: type[D], record: Record) -> D:
         try:

@@ -108,7 +108,7 @@ _BLOCKER_LIMIT = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ReadRecord:
     """A record as it was read, and its artifact."""
 
     record: Record
@@ -177,7 +177,7 @@ def _follow_up_task(queue: QueueKey, source_id: str, follow_up: FollowUp, object
 
 
 def decide_readiness(
-    seen: Seen, done: Collection[str], now: Instant, review: dict[str, Json] | None = None, namespace: str = DEFAULT_NAMESPACE
+    seen: ReadRecord, done: Collection[str], now: Instant, review: dict[str, Json] | None = None, namespace: str = DEFAULT_NAMESPACE
 ) -> Decision:
     """Apply resolved blockers and a review, and emit the readiness event of this status, once, if the objective is executable.
 
@@ -221,7 +221,7 @@ def decide_readiness(
 def decide_schedule(
     event: ReadinessEvent,
     event_record: Record,
-    seen: Seen | None,
+    seen: ReadRecord | None,
     topology: Topology,
     now: Instant,
     namespace: str = DEFAULT_NAMESPACE,
@@ -375,7 +375,7 @@ def _fits(result: dict[str, Json]) -> bool:
 def decide_gate(
     workorder: Workorder,
     bundle: OutputBundle,
-    seen: Seen | None,
+    seen: ReadRecord | None,
     reports: Sequence[GateReport],
     rules: TypeRules | None,
     now: Instant,
@@ -479,7 +479,7 @@ def _pause(workorder: Workorder, record: RunRecord, bundle: OutputBundle, after:
 # --- deadline monitor ---
 
 
-def decide_overdue(seen: Seen, now: Instant) -> Decision:
+def decide_overdue(seen: ReadRecord, now: Instant) -> Decision:
     """Flag the objective as overdue, once, with a pause state that lists next actions."""
     objective = seen.objective
     actions = {

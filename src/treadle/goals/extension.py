@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from treadle.api.tasks import Why
 from treadle.goals.kinds import GOAL_KINDS
 from treadle.kernel.queue.decide import TaskDecision
-from treadle.kernel.store.units import Answer, Finish, Row
+from treadle.kernel.store.units import Finish, Row, UnitAnswer
 from treadle.model.clock import Duration
 from treadle.model.records import Record
 from treadle.model.states import OBJECTIVE
@@ -111,7 +111,7 @@ class Goals:
         """Return the consequences of an operator ending a role's task."""
         return await self.settler.follow(task, finish)
 
-    async def settle(self, task: Task, claim: Claim, decided: TaskDecision) -> Answer:
+    async def settle(self, task: Task, claim: Claim, decided: TaskDecision) -> UnitAnswer:
         """Commit the end of a role's task with the decision that follows from it."""
         return await self.settler.settle(task, claim, decided)
 

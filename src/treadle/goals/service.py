@@ -16,7 +16,7 @@ from treadle.api.wire import Instant
 from treadle.goals.decide import (
     Changed,
     Decision,
-    Seen,
+    ReadRecord,
     approved,
     blocked,
     next_blocker_id,
@@ -33,7 +33,7 @@ from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_limit, find_id
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.records import PutItems
-from treadle.kernel.store.units import Answer, Row, Unit, Verdict
+from treadle.kernel.store.units import Row, Unit, UnitAnswer, Verdict
 from treadle.model.errors import IllegalTransition, InvalidInput
 from treadle.model.ids import parse_id
 from treadle.model.names import check_key, check_name
@@ -142,7 +142,7 @@ class Objectives(GoalReads):
         """Block a TODO objective: until a person unblocks it, or until the objective `on` is DONE."""
         if (reason is None) == (on is None):
             raise InvalidInput("Give either a reason, or the objective that blocks it.")
-        waited_for: builtins.list[Seen] = []
+        waited_for: builtins.list[ReadRecord] = []
         if on is not None:
             other = await self._find(on)
             if other.objective.objective_id == parse_id(objective_id, "objective id"):
@@ -214,7 +214,7 @@ class Objectives(GoalReads):
         actor: str,
         transition: str,
         decide: Callable[[Objective, Instant], tuple[Objective, str] | None],
-        waited_for: Sequence[Seen] = (),
+        waited_for: Sequence[ReadRecord] = (),
         made_anew: bool = False,
     ) -> Objective:
         """Apply an operator's transition to the objective, with the readiness task that follows, guarded by the version that was
@@ -248,7 +248,7 @@ class Objectives(GoalReads):
 
         return await self._committer.transact(attempt, f"{transition} the objective {objective_id}")
 
-    async def _commit(self, decision: Decision, waits: tuple[Decision, tuple[Row, ...]]) -> Answer:
+    async def _commit(self, decision: Decision, waits: tuple[Decision, tuple[Row, ...]]) -> UnitAnswer:
         touched, items = waits
         rows = (*self._artifacts.rows(decision), *self._artifacts.rows(touched), *items)
         failpoint("operate.before_commit")
@@ -256,7 +256,7 @@ class Objectives(GoalReads):
         failpoint("operate.after_commit")
         return answer
 
-    async def _find(self, objective_id: str, *, repair: bool = False) -> Seen:
+    async def _find(self, objective_id: str, *, repair: bool = False) -> ReadRecord:
         find = self._artifacts.find_any_objective if repair else self._artifacts.find_objective
         seen = await find(await find_id(self._store, self._namespace, OBJECTIVE.entity, objective_id))
         if seen is None:
@@ -266,10 +266,10 @@ class Objectives(GoalReads):
     async def _now(self) -> Instant:
         return Instant.of(await self._store.now())
 
-    async def _blockers(self, blocked_by: Sequence[str], now: Instant) -> tuple[builtins.list[Blocker], builtins.list[Seen]]:
+    async def _blockers(self, blocked_by: Sequence[str], now: Instant) -> tuple[builtins.list[Blocker], builtins.list[ReadRecord]]:
         """Return the blockers of a new objective, and the blocking objectives that are not DONE."""
         blockers: builtins.list[Blocker] = []
-        waited_for: builtins.list[Seen] = []
+        waited_for: builtins.list[ReadRecord] = []
         for number, text in enumerate(blocked_by, 1):
             try:
                 other = await self._find(text)
@@ -284,7 +284,7 @@ class Objectives(GoalReads):
             blockers.append(blocker)
         return blockers, waited_for
 
-    async def _check_no_cycle(self, objective_id: str, other: Seen) -> None:
+    async def _check_no_cycle(self, objective_id: str, other: ReadRecord) -> None:
         """Reject a cycle of blockers, which would never resolve."""
         frontier, met = [other.objective], {other.objective.objective_id}
         while frontier:
@@ -306,14 +306,14 @@ def check_actor(actor: str) -> str:
     return actor
 
 
-def _waits(objective_id: str, waited_for: Sequence[Seen]) -> tuple[Decision, tuple[Row, ...]]:
+def _waits(objective_id: str, waited_for: Sequence[ReadRecord]) -> tuple[Decision, tuple[Row, ...]]:
     """Record the dependency with the blocking objectives and increment their versions, so that none becomes DONE concurrently."""
     touched = [Changed(seen.record, seen.objective) for seen in waited_for]
     items = tuple(PutItems(seen.record.id, ((objective_id, "{}"),)) for seen in waited_for)
     return Decision({}, changed=touched), items
 
 
-def _objective_blocker(blocker_id: str, other: Seen) -> Blocker:
+def _objective_blocker(blocker_id: str, other: ReadRecord) -> Blocker:
     return Blocker(
         blocker_id=blocker_id,
         kind="OBJECTIVE",

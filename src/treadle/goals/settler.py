@@ -18,7 +18,7 @@ from treadle.goals.artifacts import Artifacts
 from treadle.goals.decide import (
     Changed,
     Decision,
-    Seen,
+    ReadRecord,
     blocked,
     decide_executed,
     decide_gate,
@@ -38,7 +38,7 @@ from treadle.goals.topology import Topology
 from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.decide import TaskDecision, backed_off, settlement, settlement_of
 from treadle.kernel.store.committer import Stale
-from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict
+from treadle.kernel.store.units import Finish, Park, Row, Unit, UnitAnswer, Verdict
 from treadle.kernel.telemetry.events import StoreTrouble
 from treadle.model.errors import Contended, Refused, StoreError, StoreUnavailable, TreadleError, UnreadableValue
 from treadle.model.ids import derived_id
@@ -84,7 +84,7 @@ def role_tasks(namespace: str, topology: Topology, decision: Decision, task: Tas
     ]
 
 
-def decide_role(seen: Seen, role: str, result: dict[str, Json], now: Instant, namespace: str) -> Decision | None:
+def decide_role(seen: ReadRecord, role: str, result: dict[str, Json], now: Instant, namespace: str) -> Decision | None:
     """Block a TODO objective for the reason in `block`, or unblock a BLOCKED one with `unblock: true`; None for anything else."""
     objective, reason = seen.objective, result.get("block")
     actor = f"role:{role}"
@@ -139,7 +139,7 @@ class GoalSettler(Service):
             before_id = page[-1].objective.objective_id
         return overdue
 
-    async def _flag(self, claim: Claim, seen: Seen, topology: Topology, now: Instant) -> Verdict:
+    async def _flag(self, claim: Claim, seen: ReadRecord, topology: Topology, now: Instant) -> Verdict:
         decision = decide_overdue(seen, now)
         tasks = tuple(role_tasks(self._namespace, topology, decision))
         return (await self._committer.submit(Unit(claim, tasks=tasks, rows=self._artifacts.rows(decision)))).verdict
@@ -149,13 +149,13 @@ class GoalSettler(Service):
         queue = role_queue(self._namespace, GOAL_DEADLINE, objective_type)
         return NewTask(id=task_id, queue=queue, unique_key=f"{GOAL_DEADLINE}/{objective_type}")
 
-    async def settle(self, task: Task, token: Claim, decided: TaskDecision) -> Answer:
+    async def settle(self, task: Task, token: Claim, decided: TaskDecision) -> UnitAnswer:
         """Commit the end of a role's task and its consequences in one unit; a Park changes nothing else."""
         ended = settlement_of(decided)
         if isinstance(ended, Park) or task.kind == GOAL_DEADLINE:
             return await self._committer.submit(Unit(token, ended))
 
-        async def attempt() -> Answer:
+        async def attempt() -> UnitAnswer:
             decision = await self._decide_at_last(task, ended)
             finish = ended if decision is None else _finished(decision)
             tasks, rows = ((), ()) if decision is None else (tuple(decision.tasks), self._artifacts.rows(decision))
@@ -252,7 +252,7 @@ class GoalSettler(Service):
         review = (decode(finish.result) or {}).get("review")
         return decide_readiness(seen, await self._done_blockers(seen), await self._now(), review, self._namespace)
 
-    async def _done_blockers(self, seen: Seen) -> set[str]:
+    async def _done_blockers(self, seen: ReadRecord) -> set[str]:
         wanted = {blocker.objective_id for blocker in seen.objective.open_blockers if blocker.objective_id is not None}
         objectives = [await self._artifacts.find(Objective, objective_id) for objective_id in sorted(wanted)]
         return {objective.objective_id for objective in objectives if objective is not None and objective.status == Status.DONE}

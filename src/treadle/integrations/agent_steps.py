@@ -118,23 +118,23 @@ def call_task(ctx: FunctionContext, name: str, options: Mapping[str, Any], paylo
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ToolDecision:
     """The decision about a tool call: the arguments as approved, or the reason of the denial."""
 
     context: Mapping[str, Any]
     denied: str | None = None
 
 
-async def ask(ctx: FunctionContext, name: str, tool: str, context: Mapping[str, Json], options: Mapping[str, Any]) -> Decision:
+async def ask(ctx: FunctionContext, name: str, tool: str, context: Mapping[str, Json], options: Mapping[str, Any]) -> ToolDecision:
     """Ask for the approval of a tool call; the function waits without a worker. An expired approval counts as denied."""
     request = {"title": f"{tool}?", "edits": True, **options, "context": {"tool": tool, **context}}
     title = request.pop("title")
     try:
         decided = await ctx.hosted(name, ctx.approval(title, **request))
     except (ApprovalDenied, ApprovalExpired) as error:
-        return Decision(context, str(error))
+        return ToolDecision(context, str(error))
     approved = decided.get("context")
-    return Decision(approved if isinstance(approved, dict) else context)
+    return ToolDecision(approved if isinstance(approved, dict) else context)
 
 
 def write_to(stream: str, value: Any) -> None:

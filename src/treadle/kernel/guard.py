@@ -53,7 +53,7 @@ CompleteIds = Callable[[Access, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 """Completes the short ids among the arguments of a caller."""
 
 
-class Operation:
+class GuardedOperation:
     """One operation: its declaration, and the method that performs it."""
 
     def __init__(self, call: Call, service: Any, complete_ids: CompleteIds) -> None:
@@ -104,7 +104,7 @@ class Guard:
         self._entities = ENTITIES | {"job_id": tuple(getattr(service, "job_entities", (TASK.entity,)))}
         self._service = service
         self._protocol = protocol
-        self.operations = {call.name: Operation(call, service, self._complete_ids) for call in calls_of(group, protocol)}
+        self.operations = {call.name: GuardedOperation(call, service, self._complete_ids) for call in calls_of(group, protocol)}
 
     def bind(self, access: Access) -> Any:
         """Return the operations for one caller: an implementation of the group's protocol."""

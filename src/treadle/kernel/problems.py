@@ -21,7 +21,7 @@ from treadle.model.tasks import evidence_text
 if TYPE_CHECKING:
     from treadle.api.schedules import Schedule
     from treadle.api.watchers import Watcher
-    from treadle.kernel.status import Status
+    from treadle.kernel.status import SystemStatus
     from treadle.kernel.store.queries import QueueDepth
     from treadle.model.tasks import Server
 
@@ -43,12 +43,12 @@ SUBJECTS = 100
 _NAMED = 3
 
 
-def find_problems(status: Status) -> list[StatusProblem]:
+def find_problems(status: SystemStatus) -> list[StatusProblem]:
     """Return the problems, the most general first; none if all is well."""
     return [*_store(status), *_servers(status), *_queues(status), *_triggers(status), *_work(status)]
 
 
-def _store(status: Status) -> Iterator[StatusProblem]:
+def _store(status: SystemStatus) -> Iterator[StatusProblem]:
     if status.latency_for > SLOW_FOR:
         yield _problem("store_slow", f"the store took {status.latency_for / 1000:.1f} s to respond", "`treadle doctor` checks it")
     if status.overdue_for > LATE_FOR:
@@ -58,12 +58,12 @@ def _store(status: Status) -> Iterator[StatusProblem]:
         yield _problem(UNREADABLE, f"{_count(len(names), 'record')} cannot be read: {_some(names)}", "edit or remove them")
 
 
-def _unreadable(status: Status) -> list[str]:
+def _unreadable(status: SystemStatus) -> list[str]:
     names = [f"schedule {schedule.name}" for schedule in status.schedules if schedule.state == UNREADABLE]
     return names + [f"watcher {watcher.name}" for watcher in status.watchers if watcher.state == UNREADABLE]
 
 
-def _servers(status: Status) -> Iterator[StatusProblem]:
+def _servers(status: SystemStatus) -> Iterator[StatusProblem]:
     for state, label in (("lost", "lost"), ("error", "ended with an error")):
         bad = [server for server in status.servers if server.state == state]
         recent = [server for server in bad if status.now - server.heartbeat_at <= RECENTLY_FOR]
@@ -82,7 +82,7 @@ def _named(server: Server) -> str:
     return server.name if server.evidence is None else f"{server.name} ({evidence_text(server.evidence)})"
 
 
-def _queues(status: Status) -> Iterator[StatusProblem]:
+def _queues(status: SystemStatus) -> Iterator[StatusProblem]:
     for settings in status.lists:
         tasks = sum(_live(depth) for depth in status.depths if depth.queue.task_list == settings.task_list)
         if settings.paused and tasks:
@@ -120,7 +120,7 @@ def _queues(status: Status) -> Iterator[StatusProblem]:
         )
 
 
-def _triggers(status: Status) -> Iterator[StatusProblem]:
+def _triggers(status: SystemStatus) -> Iterator[StatusProblem]:
     groups: tuple[tuple[str, Sequence[Schedule | Watcher], str], ...] = (
         ("schedule", status.schedules, "`treadle schedules show {0}` shows it; correct it with `treadle schedules edit {0}`"),
         (
@@ -141,7 +141,7 @@ def _triggers(status: Status) -> Iterator[StatusProblem]:
             yield _problem(f"{kind}_failing", text.rstrip("."), remedy.format(names[0]), names)
 
 
-def _work(status: Status) -> Iterator[StatusProblem]:
+def _work(status: SystemStatus) -> Iterator[StatusProblem]:
     if failing := [task for task in status.failing if task.kind == FUNCTION]:
         text = _failing("function", "stuck", [f"{task.name} {task.run_id}" for task in failing])
         adopt = f"`treadle functions adopt {failing[0].run_id} --version N`"

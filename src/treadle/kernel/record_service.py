@@ -8,10 +8,10 @@ from treadle.kernel.core import Service
 from treadle.kernel.store.lookups import find_by_name_or_id
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.records import read_body
-from treadle.kernel.store.units import Answer, Unit
+from treadle.kernel.store.units import Unit, UnitAnswer
 from treadle.model.errors import not_found
 from treadle.model.records import Record
-from treadle.model.states import Machine
+from treadle.model.states import StateMachine
 from treadle.model.stored import Stored, plain
 from treadle.model.values import encode
 
@@ -21,7 +21,7 @@ B = TypeVar("B", bound=Stored)
 class RecordService(Service, Generic[B]):
     """The records of one entity in one namespace; `B` is the type of their bodies."""
 
-    machine: ClassVar[Machine]
+    machine: ClassVar[StateMachine]
     body: ClassVar[Any]
     """The type of the bodies, as `B`."""
 
@@ -41,7 +41,7 @@ class RecordService(Service, Generic[B]):
             raise not_found(self.machine.entity, name)
         return record
 
-    async def operate(self, unit: Unit) -> Answer:
+    async def operate(self, unit: Unit) -> UnitAnswer:
         """Commit an operator's change."""
         failpoint("operate.before_commit")
         answer = await self._committer.submit(unit, self._patience)

@@ -23,7 +23,7 @@ from treadle.kernel.store.queries import TaskFilter, Woken
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.takeover import HasEnded, declare_dead
 from treadle.model.errors import Refused
-from treadle.model.states import Machine, TaskState
+from treadle.model.states import StateMachine, TaskState
 from treadle.model.tasks import PROCESS, Server, Task
 
 T = TypeVar("T")
@@ -115,7 +115,9 @@ class RecoveryReport(msgspec.Struct):
 class Recovery(Service):
     """Recovers one namespace; leases and servers are those of the whole store."""
 
-    def __init__(self, core: Core, approvals: Approvals, services: Mapping[str, tuple[Machine, Callable[[], Recoverer]]]) -> None:
+    def __init__(
+        self, core: Core, approvals: Approvals, services: Mapping[str, tuple[StateMachine, Callable[[], Recoverer]]]
+    ) -> None:
         """`services` are made only if there are active records of their machine: most namespaces need not import their modules."""
         super().__init__(core)
         self._approvals = approvals

@@ -10,7 +10,7 @@ from treadle.kernel.core import Core, Service
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.queue.decide import Ask, HandOff, ProducedEnd, TaskDecision, settlement_of
-from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit, Verdict
+from treadle.kernel.store.units import Finish, Park, Row, Seen, Unit, UnitAnswer, Verdict
 from treadle.model.names import is_function
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
@@ -18,7 +18,7 @@ from treadle.model.tasks import Claim, Task
 if TYPE_CHECKING:
     from treadle.kernel.runs.advancer import Advancer
 
-SettleKind = Callable[[Task, Claim, TaskDecision], Awaitable[Answer]]
+SettleKind = Callable[[Task, Claim, TaskDecision], Awaitable[UnitAnswer]]
 """Commits the end of an attempt under its claim, with everything that follows from it."""
 
 
@@ -61,7 +61,7 @@ class Settler(Service):
         decided, blobs = self._value_store.pack_end(decided, task.root_id)
         return Unit(token, decided, rows=blobs)
 
-    async def settle(self, task: Task, token: Claim | Seen, decided: TaskDecision, patience: float | None = None) -> Answer:
+    async def settle(self, task: Task, token: Claim | Seen, decided: TaskDecision, patience: float | None = None) -> UnitAnswer:
         """Commit the decision under the claim, in one unit with its consequences: the next steps of a run, an approval request,
         the record of an external job.
 
@@ -73,7 +73,7 @@ class Settler(Service):
             await self._advancer().withdraw(task.run_id)
         return answer
 
-    async def _settle(self, task: Task, token: Claim | Seen, decided: TaskDecision, patience: float | None) -> Answer:
+    async def _settle(self, task: Task, token: Claim | Seen, decided: TaskDecision, patience: float | None) -> UnitAnswer:
         if isinstance(decided, Ask) and isinstance(token, Claim):
             return await self._approvals.ask(task, token, decided)
         if (other := self._by_kind.get(task.kind)) is not None and isinstance(token, Claim):

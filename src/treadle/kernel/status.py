@@ -43,7 +43,7 @@ FAILING = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class SystemStatus:
     """The system at `now`; durations are milliseconds."""
 
     now: int
@@ -114,9 +114,9 @@ class StatusReads(Service):
         self._watchers = watchers
         self._reading = asyncio.Lock()
         self._begun = 0
-        self._known: Status | None = None
+        self._known: SystemStatus | None = None
 
-    async def read(self) -> Status:
+    async def read(self) -> SystemStatus:
         """Return the status as of now."""
         begun = self._begun
         async with self._reading:
@@ -126,7 +126,7 @@ class StatusReads(Service):
                 self._known = status = await self._read()
             return status
 
-    async def _read(self) -> Status:
+    async def _read(self) -> SystemStatus:
         """Read the current status."""
         asked_at = self._clock.monotonic()
         await self._store.log.find_last_seq()
@@ -148,7 +148,7 @@ class StatusReads(Service):
             for rule in await self._store.operators.list_queue_rules()
             if rule.rate is not None and rule.queue.namespace == self._namespace
         ]
-        return Status(
+        return SystemStatus(
             now=now,
             latency_for=latency_for,
             overdue_for=await self._store.health.overdue_for(),

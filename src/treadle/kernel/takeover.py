@@ -36,7 +36,7 @@ HasEnded = Callable[[str], bool | None]
 """Whether the process with this identity has ended; None if that cannot be seen from here."""
 
 
-class Judgement(msgspec.Struct, frozen=True):
+class LivenessReport(msgspec.Struct, frozen=True):
     """The conclusion of one look."""
 
     dead: Mapping[str, tuple[Sighting, str]]
@@ -49,7 +49,9 @@ class Judgement(msgspec.Struct, frozen=True):
     """Seconds until the next look; None: there is nobody to look at."""
 
 
-def judge(sightings: Iterable[Sighting], own_id: str, has_ended: HasEnded, suspects: Mapping[str, float], now: float) -> Judgement:
+def judge(
+    sightings: Iterable[Sighting], own_id: str, has_ended: HasEnded, suspects: Mapping[str, float], now: float
+) -> LivenessReport:
     """Judge all servers except this one. `suspects` are those of the previous look; `now` is monotonic, in seconds."""
     dead: dict[str, tuple[Sighting, str]] = {}
     doubted: dict[str, float] = {}
@@ -69,7 +71,7 @@ def judge(sightings: Iterable[Sighting], own_id: str, has_ended: HasEnded, suspe
                 local.add(sighting.process)
             is_silent = sighting.silent_for > LOST_AFTER * sighting.beat_every_for  # its leases will end its work, if anything does
             others += (sighting.process is not None or sighting.has_session is not None) and not is_silent
-    return Judgement(dead, doubted, frozenset(local), _pause(doubted, others, now))
+    return LivenessReport(dead, doubted, frozenset(local), _pause(doubted, others, now))
 
 
 def _pause(suspects: Mapping[str, float], others: int, now: float) -> float | None:

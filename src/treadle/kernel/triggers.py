@@ -26,7 +26,7 @@ from treadle.kernel.store.lookups import check_limit, current_run, every_record
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
-from treadle.kernel.store.units import Answer, Finish, Row, Seen, Unit, Verdict
+from treadle.kernel.store.units import Finish, Row, Seen, Unit, UnitAnswer, Verdict
 from treadle.model.clock import milliseconds
 from treadle.model.errors import IllegalTransition, InvalidInput, NotFound, Refused, StoreError, UnreadableValue
 from treadle.model.ids import parse_id
@@ -274,24 +274,24 @@ class Turns(Service, ABC, Generic[T]):
         self.triggers = triggers
 
     @abstractmethod
-    async def act(self, record: Record, task: Task) -> Answer:
+    async def act(self, record: Record, task: Task) -> UnitAnswer:
         """Perform the due actions of the record, and settle the task."""
 
-    async def run(self, task: Task) -> Answer:
+    async def run(self, task: Task) -> UnitAnswer:
         """Perform the due actions of a claimed task's record, and settle the task."""
         answer = await self._turn(task)
         while answer.verdict is Verdict.DEFERRED:  # the record changed concurrently
             answer = await self._turn(task)
         return answer
 
-    async def _turn(self, task: Task) -> Answer:
+    async def _turn(self, task: Task) -> UnitAnswer:
         triggers = self.triggers
         record = await self._store.records.find(decode(task.payload)[f"{triggers.machine.entity}_id"])
         if record is None or record.state != ACTIVE or record.task_id != task.id:
             return await self.commit(Unit(task.claim, succeeded({"note": f"the {triggers.words} has another task now"})))
         return await self.act(record, task)
 
-    async def commit(self, unit: Unit) -> Answer:
+    async def commit(self, unit: Unit) -> UnitAnswer:
         """Commit a unit of the turn."""
         failpoint(f"{self.point}.before_commit")
         answer = await self._committer.submit(unit)

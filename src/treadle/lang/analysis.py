@@ -11,13 +11,13 @@ from typing import NamedTuple
 from treadle.lang import nodes
 from treadle.lang.diagnostics import Source
 from treadle.lang.names import Definition, Kind
-from treadle.lang.scope import Context
+from treadle.lang.scope import CheckContext
 
 _ELSEWHERE = frozenset([Kind.SCRIPT, Kind.ERROR])
 """Kinds without a place of their own in the source."""
 
 
-class Use(NamedTuple):
+class NameUse(NamedTuple):
     """A place that names a definition; the definition's own place is one of its uses."""
 
     source: Source
@@ -25,27 +25,27 @@ class Use(NamedTuple):
     definition: Definition
 
 
-def list_uses(context: Context) -> dict[str, list[Use]]:
+def list_uses(context: CheckContext) -> dict[str, list[NameUse]]:
     """Return every name of each source that means something, in order of place; declarations are their own first use."""
     uses = [
-        Use(source, name.span if isinstance(name, nodes.Name) else name.parts[part].span, meaning)
+        NameUse(source, name.span if isinstance(name, nodes.Name) else name.parts[part].span, meaning)
         for source, name, part, meaning in context.bindings.uses
     ]
     definitions: dict[int, Definition] = {}
     for definition in (*_list_definitions(context), *(use.definition for use in uses)):
         definitions.setdefault(id(definition.node), definition)
     own = [
-        Use(definition.source, definition.name.span, definition)
+        NameUse(definition.source, definition.name.span, definition)
         for definition in definitions.values()
         if definition.kind not in _ELSEWHERE
     ]
-    places: dict[str, dict[nodes.Span, Use]] = {}
+    places: dict[str, dict[nodes.Span, NameUse]] = {}
     for use in sorted([*own, *uses], key=lambda use: use.span):
         places.setdefault(use.source.name, {}).setdefault(use.span, use)
     return {source: list(uses.values()) for source, uses in places.items()}
 
 
-def _list_definitions(context: Context) -> Iterator[Definition]:
+def _list_definitions(context: CheckContext) -> Iterator[Definition]:
     """Yield the definitions of declarations, parameters, steps and loop variables, used or not."""
     for declared in context.symbols.taken.values():
         yield context.symbols.definition(declared)

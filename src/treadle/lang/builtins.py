@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Function(NamedTuple):
+class Builtin(NamedTuple):
     """`form` is a call as an example, `result` the type of the value."""
 
     form: str
@@ -15,12 +15,12 @@ class Function(NamedTuple):
     doc: str
 
 
-FUNCTIONS: Mapping[str, Function] = {
-    "count": Function("count($.items)", 1, "Long", "The number of elements of a list."),
-    "sum": Function("sum($.prices)", 1, "Long or Double", "The sum of a list of numbers; 0 if it is empty."),
-    "first": Function("first($.items)", 1, "T?", "The first element of a list; null if it is empty."),
-    "join": Function('join($.names, ", ")', 2, "String", "The elements of a list as text, with a separator between them."),
-    "flatten": Function("flatten($.lists)", 1, "[T]", "The elements of the lists in a list, one level deep."),
+FUNCTIONS: Mapping[str, Builtin] = {
+    "count": Builtin("count($.items)", 1, "Long", "The number of elements of a list."),
+    "sum": Builtin("sum($.prices)", 1, "Long or Double", "The sum of a list of numbers; 0 if it is empty."),
+    "first": Builtin("first($.items)", 1, "T?", "The first element of a list; null if it is empty."),
+    "join": Builtin('join($.names, ", ")', 2, "String", "The elements of a list as text, with a separator between them."),
+    "flatten": Builtin("flatten($.lists)", 1, "[T]", "The elements of the lists in a list, one level deep."),
 }
 """A null list counts as empty."""
 

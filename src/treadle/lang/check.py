@@ -18,14 +18,14 @@ from treadle.lang.collection import without_collection
 from treadle.lang.diagnostics import Reporter, Source
 from treadle.lang.names import Declared, Definition, Kind, Opening, Symbols
 from treadle.lang.resolution import check_type, check_unique, resolve_facet
-from treadle.lang.scope import Context, Inputs, Scope
+from treadle.lang.scope import CheckContext, CheckScope, Inputs
 from treadle.lang.types import UNKNOWN
 
 
 @without_collection
-def check(symbols: Symbols, reporter: Reporter) -> Context:
+def check(symbols: Symbols, reporter: Reporter) -> CheckContext:
     """Report every semantic error and warning, in time linear in the size of the program."""
-    context = Context(symbols, reporter, AttributeTables(symbols))
+    context = CheckContext(symbols, reporter, AttributeTables(symbols))
     items = [(opening, item) for opening in symbols.openings for item in opening.items]
     for opening, item in items:
         if isinstance(item, nodes.Implicit) and (declared := symbols.resolve_facet(item.call.target, opening).found) is not None:
@@ -45,7 +45,7 @@ def check(symbols: Symbols, reporter: Reporter) -> Context:
     return context
 
 
-def _check_keys(context: Context) -> None:
+def _check_keys(context: CheckContext) -> None:
     """Check the keys of scripts, when all references to them are known."""
     with_scripts = [
         (opening, item, scripts)
@@ -71,7 +71,7 @@ def _scripts(facet: nodes.Facet) -> list[nodes.Script]:
     return [block.script for block in facet.blocks if block.script is not None]
 
 
-def _returns(declared: Declared, context: Context) -> set[str]:
+def _returns(declared: Declared, context: CheckContext) -> set[str]:
     """Return the names that blocks of a declaration can give: its returns, and those of its mixins without an alias."""
     names = set(context.tables.returns(declared))
     for mixin in declared.mixins:
@@ -81,13 +81,13 @@ def _returns(declared: Declared, context: Context) -> set[str]:
     return names
 
 
-def _record_use(use: nodes.Use, opening: Opening, context: Context) -> None:
+def _record_use(use: nodes.Use, opening: Opening, context: CheckContext) -> None:
     space = context.symbols.namespaces.get(use.name.text)
     if space is not None and space.node is not None:
         context.use(opening.source, use.name, Definition(Kind.NAMESPACE, space.node.name, UNKNOWN, space.source, space.node))
 
 
-def _check_fields(params: tuple[nodes.Param, ...], rule: str, opening: Opening, context: Context) -> None:
+def _check_fields(params: tuple[nodes.Param, ...], rule: str, opening: Opening, context: CheckContext) -> None:
     check_unique(params, rule, opening, context)
     for param in params:
         if param.name.text[0] == "_" and rule == "duplicate-parameter":
@@ -95,13 +95,13 @@ def _check_fields(params: tuple[nodes.Param, ...], rule: str, opening: Opening, 
         check_type(param.type, opening, context)
 
 
-def _check_facet(declared: Declared, facet: nodes.Facet, context: Context) -> None:
+def _check_facet(declared: Declared, facet: nodes.Facet, context: CheckContext) -> None:
     opening, source = declared.opening, declared.opening.source
     _check_fields(facet.params, "duplicate-parameter", opening, context)
     _check_fields(facet.returns, "duplicate-return", opening, context)
     attributes = context.tables.inputs(declared)
     inputs = Inputs().inside(attributes, may_have_more=attributes.open)
-    root = Scope(opening, inputs, everywhere=frozenset(step.name.text for block in facet.all_blocks() for step in block.steps))
+    root = CheckScope(opening, inputs, everywhere=frozenset(step.name.text for block in facet.all_blocks() for step in block.steps))
     _check_signature(declared, facet, root, context)
     if facet.pre_script is not None:
         check_script(facet.pre_script, inputs, source, context, pre=True)
@@ -113,7 +113,7 @@ def _check_facet(declared: Declared, facet: nodes.Facet, context: Context) -> No
     _warn_bodiless(facet, opening, context)
 
 
-def _check_body(declared: Declared, facet: nodes.Facet, root: Scope, context: Context) -> None:
+def _check_body(declared: Declared, facet: nodes.Facet, root: CheckScope, context: CheckContext) -> None:
     inputs, opening, targets = root.inputs, declared.opening, targets_of(declared, context)
     around = root.nested(targets=targets)
     if facet.kind is nodes.FacetKind.EVENT:  # its blocks run after its handler
@@ -126,7 +126,7 @@ def _check_body(declared: Declared, facet: nodes.Facet, root: Scope, context: Co
         check_block(facet.catch, root.nested(failed, targets), context)
 
 
-def _check_signature(declared: Declared, facet: nodes.Facet, root: Scope, context: Context) -> None:
+def _check_signature(declared: Declared, facet: nodes.Facet, root: CheckScope, context: CheckContext) -> None:
     source = declared.opening.source
     for params, table in ((facet.params, context.tables.params), (facet.returns, context.tables.returns)):
         for param in params:
@@ -159,18 +159,18 @@ def _filled(facet: nodes.Facet, name: str) -> frozenset[str] | None:
     return frozenset(filled)
 
 
-def _warn_bodiless(facet: nodes.Facet, opening: Opening, context: Context) -> None:
+def _warn_bodiless(facet: nodes.Facet, opening: Opening, context: CheckContext) -> None:
     if facet.kind is nodes.FacetKind.EVENT or facet.blocks or facet.prompt or facet.pre_script or facet.catch:
         return
     if any(param.is_needed for param in facet.returns):
         context.reporter.warn("returns-without-body", opening.source, facet.name.span, kind=facet.kind, facet=facet.name.text)
 
 
-def _check_implicit(implicit: nodes.Implicit, opening: Opening, context: Context) -> None:
+def _check_implicit(implicit: nodes.Implicit, opening: Opening, context: CheckContext) -> None:
     call = implicit.call
     declared = resolve_facet(call, opening, context)
     check_unique(call.args, "duplicate-argument", opening, context)
-    scope = Scope(opening, Inputs(), label=f"implicit `{implicit.name.text}`")
+    scope = CheckScope(opening, Inputs(), label=f"implicit `{implicit.name.text}`")
     if declared is None:
         for arg in call.args:
             infer(arg.value, scope, context)
@@ -199,7 +199,7 @@ _Edge = tuple[str, nodes.Call]
 _SHOWN = 5
 
 
-def check_recursion(context: Context) -> None:
+def check_recursion(context: CheckContext) -> None:
     """Report each call that closes a circle of calls; those in `when`, `foreach` and `catch`, or caught, may not happen or end."""
     graph: dict[str, tuple[Source, list[_Edge]]] = {}
     for opening in context.symbols.openings:
@@ -212,7 +212,7 @@ def check_recursion(context: Context) -> None:
             _follow(start, graph, done, context)
 
 
-def _follow(start: str, graph: dict[str, tuple[Source, list[_Edge]]], done: set[str], context: Context) -> None:
+def _follow(start: str, graph: dict[str, tuple[Source, list[_Edge]]], done: set[str], context: CheckContext) -> None:
     path = {start: iter(graph[start][1])}  # the calls from the start to here, with the remaining calls of each
     while path:
         name = next(reversed(path))
@@ -227,7 +227,7 @@ def _follow(start: str, graph: dict[str, tuple[Source, list[_Edge]]], done: set[
             path[edge[0]] = iter(graph[edge[0]][1])
 
 
-def _certain(blocks: tuple[nodes.Block, ...], context: Context) -> Iterator[_Edge]:
+def _certain(blocks: tuple[nodes.Block, ...], context: CheckContext) -> Iterator[_Edge]:
     """Yield the calls that run whenever these blocks run, with their qualified callees."""
     pending = list(blocks)
     while pending:
@@ -243,7 +243,7 @@ def _certain(blocks: tuple[nodes.Block, ...], context: Context) -> Iterator[_Edg
                     yield callee, statement.call
 
 
-def _warn(call: nodes.Call, circle: list[str], source: Source, context: Context) -> None:
+def _warn(call: nodes.Call, circle: list[str], source: Source, context: CheckContext) -> None:
     if len(circle) == 1:
         context.reporter.warn("endless-recursion", source, call.target.span, name=circle[0])
     else:

@@ -20,7 +20,7 @@ from treadle.lang.check_yield import check_yields, fails, given_although_failed,
 from treadle.lang.diagnostics import Edit, Fix, Source
 from treadle.lang.names import Declared, Definition, Kind
 from treadle.lang.resolution import check_unique
-from treadle.lang.scope import Context, Scope, StepInfo, Target
+from treadle.lang.scope import CheckContext, CheckScope, StepInfo, YieldTarget
 from treadle.lang.types import (
     JSON,
     LONG,
@@ -40,7 +40,7 @@ from treadle.lang.types import (
 )
 
 
-def check_block(block: nodes.Block, around: Scope, context: Context) -> None:
+def check_block(block: nodes.Block, around: CheckScope, context: CheckContext) -> None:
     """Check one block and everything below it."""
     opening = around.opening
     if block.too_deep:
@@ -61,7 +61,7 @@ def check_block(block: nodes.Block, around: Scope, context: Context) -> None:
     _check_statements(block, scope, context)
 
 
-def _check_foreach(foreach: nodes.Foreach, view: Scope, context: Context) -> Definition:
+def _check_foreach(foreach: nodes.Foreach, view: CheckScope, context: CheckContext) -> Definition:
     """Check the list, and return the loop variable."""
     type_, source = required(infer(foreach.iterable, view, context)), view.opening.source
     if not isinstance(type_, ListType) and not is_anything(type_):
@@ -70,7 +70,7 @@ def _check_foreach(foreach: nodes.Foreach, view: Scope, context: Context) -> Def
     return Definition(Kind.LOOP, foreach.variable, element, source, foreach)
 
 
-def _check_mode(foreach: nodes.Foreach, owner: Target, element: Type, source: Source, context: Context) -> None:
+def _check_mode(foreach: nodes.Foreach, owner: YieldTarget, element: Type, source: Source, context: CheckContext) -> None:
     """Check that the return that collects the errors of a foreach can hold them."""
     if foreach.mode is not None:
         context.extensions.append((foreach.mode.text, source, foreach.mode.span))
@@ -112,7 +112,7 @@ def _field(wrong: Misfit | None) -> str:
     return f", whose `{name}` must be {describe(wrong.wanted)}, but {actual}"
 
 
-def _check_cases(block: nodes.Block, cases: tuple[nodes.Case, ...], view: Scope, context: Context) -> None:
+def _check_cases(block: nodes.Block, cases: tuple[nodes.Case, ...], view: CheckScope, context: CheckContext) -> None:
     source = view.opening.source
     defaults = [case for case in cases if case.condition is None]
     if len(defaults) != 1 or cases[-1].condition is not None:
@@ -130,7 +130,7 @@ def _check_cases(block: nodes.Block, cases: tuple[nodes.Case, ...], view: Scope,
         check_block(case.block, inner, context)
 
 
-def _check_statements(block: nodes.Block, scope: Scope, context: Context) -> None:
+def _check_statements(block: nodes.Block, scope: CheckScope, context: CheckContext) -> None:
     steps = block.steps
     check_unique(steps, "duplicate-step", scope.opening, context)
     _check_order(block, scope, context)
@@ -164,7 +164,7 @@ def _check_statements(block: nodes.Block, scope: Scope, context: Context) -> Non
     check_yields(block.yields, scope, context)
 
 
-def _check_order(block: nodes.Block, scope: Scope, context: Context) -> None:
+def _check_order(block: nodes.Block, scope: CheckScope, context: CheckContext) -> None:
     yielded: nodes.Yield | None = None
     for statement in block.statements:
         if type(statement) is nodes.Yield:
@@ -175,7 +175,7 @@ def _check_order(block: nodes.Block, scope: Scope, context: Context) -> None:
             )
 
 
-def _step_info(step: nodes.Step, index: int, scope: Scope, context: Context) -> StepInfo:
+def _step_info(step: nodes.Step, index: int, scope: CheckScope, context: CheckContext) -> StepInfo:
     symbols, opening = context.symbols, scope.opening
     if step.value is not None:
         return StepInfo(step, index, None, Definition(Kind.VALUE, step.name, UNKNOWN, opening.source, step), frozenset())
@@ -195,7 +195,7 @@ def _step_info(step: nodes.Step, index: int, scope: Scope, context: Context) -> 
     return StepInfo(step, index, declared, definition, frozenset(facets))
 
 
-def _report_uncalled(value: nodes.Expr, scope: Scope, context: Context) -> bool:
+def _report_uncalled(value: nodes.Expr, scope: CheckScope, context: CheckContext) -> bool:
     """Report a value that names a facet or schema instead of calling it, and return whether it does."""
     if not isinstance(value, nodes.Ref):
         return False
@@ -209,7 +209,7 @@ def _report_uncalled(value: nodes.Expr, scope: Scope, context: Context) -> bool:
     return True
 
 
-def _check_step(step: nodes.Step, info: StepInfo, scope: Scope, context: Context) -> None:
+def _check_step(step: nodes.Step, info: StepInfo, scope: CheckScope, context: CheckContext) -> None:
     declared = info.declared
     if step.value is not None:
         context.extensions.append(("value", scope.opening.source, step.value.span))
@@ -233,7 +233,7 @@ def _check_step(step: nodes.Step, info: StepInfo, scope: Scope, context: Context
         info.absent = _absent(step, declared.node, context)
 
 
-def _absent(step: nodes.Step, facet: nodes.Facet, context: Context) -> dict[str, str]:
+def _absent(step: nodes.Step, facet: nodes.Facet, context: CheckContext) -> dict[str, str]:
     """Return the returns of a step that its own body or catch, which replace those of its facet, may leave without a value."""
     reasons: dict[str, str] = {}
     names = [param.name.text for param in facet.returns if param.is_needed]
@@ -269,7 +269,7 @@ _Interval = tuple[float, bool, float, bool]
 _MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
-def check_overlap(cases: tuple[nodes.Case, ...], source: Source, context: Context) -> None:
+def check_overlap(cases: tuple[nodes.Case, ...], source: Source, context: CheckContext) -> None:
     """Warn about a case that overlaps an earlier one and yields the same return."""
     before: list[tuple[nodes.Case, nodes.Expr, set[str]]] = []
     for case in cases:

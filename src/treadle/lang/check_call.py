@@ -16,7 +16,7 @@ from treadle.lang.declare import SOURCE
 from treadle.lang.diagnostics import Edit, Fix, nearest
 from treadle.lang.names import Declared, Definition, Opening
 from treadle.lang.resolution import check_unique, resolve_callee, resolve_facet
-from treadle.lang.scope import Context, Scope
+from treadle.lang.scope import CheckContext, CheckScope
 from treadle.lang.types import (
     DOUBLE,
     LONG,
@@ -39,7 +39,14 @@ from treadle.lang.types import (
 
 
 def check_value(
-    expr: nodes.Expr, wanted: Type, what: str, scope: Scope, context: Context, *, hint: str | None = None, kind: str | None = None
+    expr: nodes.Expr,
+    wanted: Type,
+    what: str,
+    scope: CheckScope,
+    context: CheckContext,
+    *,
+    hint: str | None = None,
+    kind: str | None = None,
 ) -> Type:
     """Infer an expression and warn if it cannot fit the type; literals are checked part by part, at the place of the part.
 
@@ -65,7 +72,7 @@ def check_value(
     return inferred
 
 
-def check_default(expr: nodes.Expr, definition: Definition, what: str, scope: Scope, context: Context) -> None:
+def check_default(expr: nodes.Expr, definition: Definition, what: str, scope: CheckScope, context: CheckContext) -> None:
     """Check the default of a parameter or return; `null` makes it optional."""
     if _is_null(expr):
         infer(expr, scope, context)
@@ -73,7 +80,7 @@ def check_default(expr: nodes.Expr, definition: Definition, what: str, scope: Sc
         check_value(expr, definition.type, what, scope, context)
 
 
-def check_argument(arg: nodes.Arg, definition: Definition, what: str, scope: Scope, context: Context) -> Type:
+def check_argument(arg: nodes.Arg, definition: Definition, what: str, scope: CheckScope, context: CheckContext) -> Type:
     """Check the value for a parameter, return or field, which may be null if its type is optional or its own default is null."""
     context.use(scope.opening.source, arg.name, definition)
     node, hint, wanted = definition.node, None, definition.type
@@ -84,7 +91,7 @@ def check_argument(arg: nodes.Arg, definition: Definition, what: str, scope: Sco
     return check_value(arg.value, wanted, what, scope, context, hint=hint)
 
 
-def misspelt(unknown: Iterable[nodes.Arg], names: Iterable[str], passed: set[str], context: Context) -> set[str]:
+def misspelt(unknown: Iterable[nodes.Arg], names: Iterable[str], passed: set[str], context: CheckContext) -> set[str]:
     """Return the names without a value that unknown ones probably mean, as one mistake should cause one diagnostic."""
     intended: set[str] = set()
     for arg in unknown if context.reporter.detailed else ():
@@ -103,7 +110,7 @@ def _is_null(expr: nodes.Expr | None) -> bool:
     return isinstance(expr, nodes.Literal) and expr.value is None
 
 
-def _check_map(expr: nodes.MapLiteral, wanted: NamedType, what: str, scope: Scope, context: Context) -> Type:
+def _check_map(expr: nodes.MapLiteral, wanted: NamedType, what: str, scope: CheckScope, context: CheckContext) -> Type:
     """Check a map literal for a schema, entry by entry."""
     source = scope.opening.source
     check_keys_once(expr, scope, context)
@@ -132,7 +139,9 @@ def _check_map(expr: nodes.MapLiteral, wanted: NamedType, what: str, scope: Scop
     return wanted
 
 
-def _warn(expr: nodes.Expr, wrong: Misfit, what: str, scope: Scope, context: Context, hint: str | None, kind: str | None) -> None:
+def _warn(
+    expr: nodes.Expr, wrong: Misfit, what: str, scope: CheckScope, context: CheckContext, hint: str | None, kind: str | None
+) -> None:
     warn, source, path = context.reporter.warn, scope.opening.source, wrong.path.removeprefix(".")
     if wrong.found is None:
         warn("type-mismatch:missing", source, expr.span, hint=hint, what=what, path=path)
@@ -148,10 +157,10 @@ def _warn(expr: nodes.Expr, wrong: Misfit, what: str, scope: Scope, context: Con
     warn("type-mismatch", source, expr.span, hint=hint, fixes=fixes, subject=subject, wanted=kind or wanted, actual=actual)
 
 
-def _remedy(expr: nodes.Expr, wanted: Type, inferred: Type, context: Context) -> tuple[tuple[Fix, ...], str | None]:
+def _remedy(expr: nodes.Expr, wanted: Type, inferred: Type, context: CheckContext) -> tuple[tuple[Fix, ...], str | None]:
     """Return the fix and the hint for common mismatches."""
     if isinstance(inferred, OptionalType):
-        if isinstance(expr, nodes.Function) and expr.name.text == "first":
+        if isinstance(expr, nodes.FunctionCall) and expr.name.text == "first":
             return (), "`[0]` takes the first element, and fails the step if there is none"
         hint = f"declare it as `{words(inferred)}` too, or give the value a type without `?`"
         return (), f"{hint}, or {hints.WITHOUT_NULL.format(shown_path(expr))}" if isinstance(
@@ -184,7 +193,7 @@ def _is_number_text(text: str, wanted: Type) -> bool:
     return whole or (wanted == NamedType("Double") and before.isdigit() and after.isdigit() and text.isascii())
 
 
-def check_call(call: nodes.Call, scope: Scope, context: Context) -> Declared | None:
+def check_call(call: nodes.Call, scope: CheckScope, context: CheckContext) -> Declared | None:
     """Check a step's call and return its callee."""
     opening, scope.filled = scope.opening, filled_by(call.args)
     declared = resolve_callee(call, opening, context)
@@ -207,7 +216,7 @@ def check_call(call: nodes.Call, scope: Scope, context: Context) -> Declared | N
     return declared
 
 
-def _check_literals(call: nodes.Call, opening: Opening, context: Context) -> None:
+def _check_literals(call: nodes.Call, opening: Opening, context: CheckContext) -> None:
     """Warn about literal arguments that an approval rejects."""
     for arg in call.args:
         name, value = arg.name.text, arg.value
@@ -224,7 +233,7 @@ def _check_literals(call: nodes.Call, opening: Opening, context: Context) -> Non
 
 
 def check_args(
-    args: Iterable[nodes.Arg], declared: Declared, params: Mapping[str, Definition], scope: Scope, context: Context
+    args: Iterable[nodes.Arg], declared: Declared, params: Mapping[str, Definition], scope: CheckScope, context: CheckContext
 ) -> None:
     """Check the values of arguments; names without a definition are reported elsewhere."""
     for arg in args:
@@ -243,7 +252,7 @@ def check_args(
             check_argument(arg, param, what, scope, context)
 
 
-def _check_step_reference(arg: nodes.Arg, wanted: str, scope: Scope, context: Context) -> None:
+def _check_step_reference(arg: nodes.Arg, wanted: str, scope: CheckScope, context: CheckContext) -> None:
     """Check the argument for a parameter whose type is a facet: a bare step of that facet, or such a parameter passed on."""
     source, value = scope.opening.source, arg.value
     if isinstance(value, nodes.Ref) and len(value.path) == 1:
@@ -267,7 +276,7 @@ def _check_step_reference(arg: nodes.Arg, wanted: str, scope: Scope, context: Co
     context.reporter.report("step-reference", source, value.span, arg=arg.name.text, wanted=wanted)
 
 
-def _check_given(call: nodes.Call, declared: Declared, opening: Opening, context: Context) -> None:
+def _check_given(call: nodes.Call, declared: Declared, opening: Opening, context: CheckContext) -> None:
     """Warn about arguments that the facet does not have, and parameters without a value."""
     allowed = context.tables.inputs(declared)
     passed = {arg.name.text for arg in call.args}
@@ -293,18 +302,20 @@ def _list_needed(fields: Mapping[str, Definition]) -> list[str]:
     return [name for name, field in fields.items() if not isinstance(field.type, OptionalType)]
 
 
-def _warn_missing(target: nodes.Name, required: Iterable[str], passed: set[str], opening: Opening, context: Context) -> None:
+def _warn_missing(target: nodes.Name, required: Iterable[str], passed: set[str], opening: Opening, context: CheckContext) -> None:
     if names := _list_missing(required, passed):
         context.reporter.warn("missing-argument", opening.source, target.span, target=target.text, names=names)
 
 
-def _warn_unknown_argument(arg: nodes.Arg, declared: Declared, opening: Opening, valid: Iterable[str], context: Context) -> None:
+def _warn_unknown_argument(
+    arg: nodes.Arg, declared: Declared, opening: Opening, valid: Iterable[str], context: CheckContext
+) -> None:
     context.reporter.warn(
         "unknown-argument", opening.source, arg.name.span, valid=valid, near=arg.name.text, qualified_name=declared.qualified_name
     )
 
 
-def _check_schema_call(call: nodes.Call, declared: Declared, scope: Scope, context: Context) -> None:
+def _check_schema_call(call: nodes.Call, declared: Declared, scope: CheckScope, context: CheckContext) -> None:
     opening, fields, name = scope.opening, context.tables.params(declared), declared.qualified_name
     check_args(call.args, declared, fields, scope, context)
     unknown = [arg for arg in call.args if arg.name.text not in fields]
@@ -324,7 +335,7 @@ def _check_schema_call(call: nodes.Call, declared: Declared, scope: Scope, conte
 
 
 def check_mixin(
-    mixin: nodes.Mixin, scope: Scope, context: Context, host: Declared | None, *, signature: bool = False
+    mixin: nodes.Mixin, scope: CheckScope, context: CheckContext, host: Declared | None, *, signature: bool = False
 ) -> Declared | None:
     """Check `with Target(...)`; arguments may be parameters of the mixin or of the facet it is attached to."""
     opening = scope.opening
@@ -357,7 +368,7 @@ def check_mixin(
     return declared
 
 
-def check_repeated(mixins: tuple[nodes.Mixin, ...], opening: Opening, context: Context) -> None:
+def check_repeated(mixins: tuple[nodes.Mixin, ...], opening: Opening, context: CheckContext) -> None:
     """Warn about a mixin that is there twice: a built-in one, or one that gives the same argument again."""
     seen: dict[str, nodes.Mixin] = {}
     for mixin in mixins:
@@ -369,7 +380,7 @@ def check_repeated(mixins: tuple[nodes.Mixin, ...], opening: Opening, context: C
             )
 
 
-def _check_retry(mixin: nodes.Mixin, host: Declared | None, scope: Scope, context: Context) -> None:
+def _check_retry(mixin: nodes.Mixin, host: Declared | None, scope: CheckScope, context: CheckContext) -> None:
     """Check the arguments of `Retry`, and that it repeats an event's handler."""
     source = scope.opening.source
     args = list(_built_in_args(mixin, RETRY_RANGES, scope, context))
@@ -385,7 +396,9 @@ def _check_retry(mixin: nodes.Mixin, host: Declared | None, scope: Scope, contex
     _warn_without_effect(mixin, "it repeats the handler of an event facet", host, scope, context)
 
 
-def _built_in_args(mixin: nodes.Mixin, allowed: Mapping[str, object], scope: Scope, context: Context) -> Iterator[nodes.Arg]:
+def _built_in_args(
+    mixin: nodes.Mixin, allowed: Mapping[str, object], scope: CheckScope, context: CheckContext
+) -> Iterator[nodes.Arg]:
     """Check the names and types of a built-in mixin's arguments; yield the known ones."""
     name = mixin.target.text
     for arg in mixin.args:
@@ -405,7 +418,7 @@ def _built_in_args(mixin: nodes.Mixin, allowed: Mapping[str, object], scope: Sco
         infer(arg.value, scope, context)
 
 
-def _check_timeout(mixin: nodes.Mixin, host: Declared | None, scope: Scope, context: Context) -> None:
+def _check_timeout(mixin: nodes.Mixin, host: Declared | None, scope: CheckScope, context: CheckContext) -> None:
     """Check the arguments of `Timeout`, and that it bounds an event's handler."""
     source, name = scope.opening.source, mixin.target.text
     args = list(_built_in_args(mixin, TIMEOUT_UNITS, scope, context))
@@ -419,7 +432,7 @@ def _check_timeout(mixin: nodes.Mixin, host: Declared | None, scope: Scope, cont
     _warn_without_effect(mixin, "it bounds the handler of an event facet", host, scope, context)
 
 
-def _warn_without_effect(mixin: nodes.Mixin, what: str, host: Declared | None, scope: Scope, context: Context) -> None:
+def _warn_without_effect(mixin: nodes.Mixin, what: str, host: Declared | None, scope: CheckScope, context: CheckContext) -> None:
     if host is None or not isinstance(host.node, nodes.Facet):
         return
     if host.node.kind is not nodes.FacetKind.EVENT or host.opening.source is SOURCE:

@@ -15,7 +15,7 @@ from treadle.lang.check_operator import check_binary, check_function, check_inde
 from treadle.lang.check_script import check_placeholders
 from treadle.lang.diagnostics import replace
 from treadle.lang.names import Kind
-from treadle.lang.scope import Context, Known, Scope, StepInfo
+from treadle.lang.scope import CheckContext, CheckScope, Known, StepInfo
 from treadle.lang.types import (
     BOOLEAN,
     DOUBLE,
@@ -39,7 +39,7 @@ from treadle.lang.types import (
 _NOTHING: frozenset[Known] = frozenset()
 
 
-def known_if(outcome: bool, expr: nodes.Expr, scope: Scope) -> frozenset[Known]:
+def known_if(outcome: bool, expr: nodes.Expr, scope: CheckScope) -> frozenset[Known]:
     """Return the references that are not null if the condition is true, or if it is false."""
     match expr:
         case nodes.Unary(operator="!"):
@@ -56,14 +56,14 @@ def known_if(outcome: bool, expr: nodes.Expr, scope: Scope) -> frozenset[Known]:
     return _NOTHING
 
 
-def _all_if(outcome: bool, operator: str, operands: Iterable[nodes.Expr], scope: Scope) -> frozenset[Known]:
+def _all_if(outcome: bool, operator: str, operands: Iterable[nodes.Expr], scope: CheckScope) -> frozenset[Known]:
     """A true `&&` has only true operands, a false `||` only false ones."""
     if (operator == "&&") is not outcome:
         return _NOTHING
     return frozenset().union(*(known_if(outcome, operand, scope) for operand in operands))
 
 
-def key_of(expr: nodes.Expr, scope: Scope) -> Known | None:
+def key_of(expr: nodes.Expr, scope: CheckScope) -> Known | None:
     """Resolve a reference: the owner of its first name, and the path."""
     if isinstance(expr, nodes.InputRef):
         owner: object = next((names for names, _ in scope.inputs.layers if names.find(expr.path[0]) is not None), None)
@@ -81,7 +81,7 @@ _LITERALS: dict[type, Type] = {str: STRING, int: LONG, float: DOUBLE, bool: BOOL
 _OWNERS = frozenset(["this", "self", "params", "inputs", "input", "args", "ctx", "context", "steps", "results", "outputs"])
 
 
-def infer(expr: nodes.Expr, scope: Scope, context: Context) -> Type:
+def infer(expr: nodes.Expr, scope: CheckScope, context: CheckContext) -> Type:
     """Check an expression, record its references, and return its type."""
     type_ = _INFER[type(expr)](expr, scope, context)
     if type(type_) is OptionalType and is_anything(type_.element):
@@ -90,7 +90,7 @@ def infer(expr: nodes.Expr, scope: Scope, context: Context) -> Type:
     return type_
 
 
-def require_boolean(expr: nodes.Expr, scope: Scope, context: Context, what: str) -> None:
+def require_boolean(expr: nodes.Expr, scope: CheckScope, context: CheckContext, what: str) -> None:
     """Check a condition; a known type must be Boolean."""
     type_ = infer(expr, scope, context)
     if not may_be(type_, BOOLEAN):
@@ -111,13 +111,13 @@ def whole_number(expr: nodes.Expr) -> int | None:
     return expr.value if isinstance(expr, nodes.Literal) and type(expr.value) is int else None
 
 
-def _check_range(expr: nodes.Expr, value: int, scope: Scope, context: Context) -> Type:
+def _check_range(expr: nodes.Expr, value: int, scope: CheckScope, context: CheckContext) -> Type:
     if not -(1 << 63) <= value < 1 << 63:
         context.reporter.warn("number-range", scope.opening.source, expr.span)
     return LONG
 
 
-def _literal(expr: nodes.Literal, scope: Scope, context: Context) -> Type:
+def _literal(expr: nodes.Literal, scope: CheckScope, context: CheckContext) -> Type:
     value = expr.value
     if type(value) is int:
         return _check_range(expr, value, scope, context)
@@ -126,13 +126,13 @@ def _literal(expr: nodes.Literal, scope: Scope, context: Context) -> Type:
     return _LITERALS[type(value)]
 
 
-def _concat(expr: nodes.Concat, scope: Scope, context: Context) -> Type:
+def _concat(expr: nodes.Concat, scope: CheckScope, context: CheckContext) -> Type:
     for operand in expr.operands:
         infer(operand, scope, context)
     return STRING
 
 
-def _binary(expr: nodes.Binary, scope: Scope, context: Context) -> Type:
+def _binary(expr: nodes.Binary, scope: CheckScope, context: CheckContext) -> Type:
     left, outer = infer(expr.left, scope, context), scope.known
     _learn(expr.operator, expr.left, scope)
     right = infer(expr.right, scope, context)
@@ -140,7 +140,7 @@ def _binary(expr: nodes.Binary, scope: Scope, context: Context) -> Type:
     return check_binary(expr, left, right, scope.opening.source, context)
 
 
-def _chain(expr: nodes.Chain, scope: Scope, context: Context) -> Type:
+def _chain(expr: nodes.Chain, scope: CheckScope, context: CheckContext) -> Type:
     first = expr.operands[0]
     type_, outer, before = infer(first, scope, context), scope.known, first
     for operator, operand in zip(expr.operators, expr.operands[1:], strict=True):
@@ -152,13 +152,13 @@ def _chain(expr: nodes.Chain, scope: Scope, context: Context) -> Type:
     return type_
 
 
-def _learn(operator: str, left: nodes.Expr, scope: Scope) -> None:
+def _learn(operator: str, left: nodes.Expr, scope: CheckScope) -> None:
     """Note what holds to the right of `&&` or `||`, which is evaluated only if the left side is true, or false."""
     if operator in ("&&", "||"):
         scope.known |= known_if(operator == "&&", left, scope)
 
 
-def _unary(expr: nodes.Unary, scope: Scope, context: Context) -> Type:
+def _unary(expr: nodes.Unary, scope: CheckScope, context: CheckContext) -> Type:
     value = whole_number(expr)
     if value is not None:
         context.bindings.types[id(expr.operand)] = LONG
@@ -166,11 +166,11 @@ def _unary(expr: nodes.Unary, scope: Scope, context: Context) -> Type:
     return check_unary(expr, infer(expr.operand, scope, context), scope.opening.source, context)
 
 
-def _array(expr: nodes.ArrayLiteral, scope: Scope, context: Context) -> Type:
+def _array(expr: nodes.ArrayLiteral, scope: CheckScope, context: CheckContext) -> Type:
     return list_of(join([infer(element, scope, context) for element in expr.elements]))
 
 
-def check_keys_once(expr: nodes.MapLiteral, scope: Scope, context: Context) -> None:
+def check_keys_once(expr: nodes.MapLiteral, scope: CheckScope, context: CheckContext) -> None:
     """Warn about keys that a map has twice, of which the last value counts."""
     seen: set[str] = set()
     for entry in expr.entries:
@@ -179,27 +179,27 @@ def check_keys_once(expr: nodes.MapLiteral, scope: Scope, context: Context) -> N
         seen.add(entry.name.text)
 
 
-def _map(expr: nodes.MapLiteral, scope: Scope, context: Context) -> Type:
+def _map(expr: nodes.MapLiteral, scope: CheckScope, context: CheckContext) -> Type:
     check_keys_once(expr, scope, context)
     types = {entry.name.text: infer(entry.value, scope, context) for entry in expr.entries}
     return RecordType(tuple(types.items()))
 
 
-def _index(expr: nodes.Index, scope: Scope, context: Context) -> Type:
+def _index(expr: nodes.Index, scope: CheckScope, context: CheckContext) -> Type:
     target, index = infer(expr.target, scope, context), infer(expr.index, scope, context)
     return check_index(expr, target, index, scope.opening.source, context)
 
 
-def _function(expr: nodes.Function, scope: Scope, context: Context) -> Type:
+def _function(expr: nodes.FunctionCall, scope: CheckScope, context: CheckContext) -> Type:
     return check_function(expr, [infer(arg, scope, context) for arg in expr.args], scope.opening.source, context)
 
 
-def _too_deep(expr: nodes.TooDeep, scope: Scope, context: Context) -> Type:
+def _too_deep(expr: nodes.TooDeep, scope: CheckScope, context: CheckContext) -> Type:
     context.reporter.report("too-deep", scope.opening.source, expr.span, limit=nodes.MAX_DEPTH, what="this expression")
     return UNKNOWN
 
 
-def _input(expr: nodes.InputRef, scope: Scope, context: Context) -> Type:
+def _input(expr: nodes.InputRef, scope: CheckScope, context: CheckContext) -> Type:
     definition, unsure = scope.inputs.find(expr.path[0])
     if definition is None:
         if not unsure:
@@ -209,7 +209,7 @@ def _input(expr: nodes.InputRef, scope: Scope, context: Context) -> Type:
     return UNKNOWN if unsure else _follow(definition.type, expr, 1, scope, context)
 
 
-def _report_unknown_input(expr: nodes.InputRef, scope: Scope, context: Context) -> None:
+def _report_unknown_input(expr: nodes.InputRef, scope: CheckScope, context: CheckContext) -> None:
     name = expr.path[0]
     hit = scope.find_loop_or_step(name)
     hint, fixes = None if any(True for _ in scope.inputs) else "there are no inputs here", []
@@ -222,7 +222,7 @@ def _report_unknown_input(expr: nodes.InputRef, scope: Scope, context: Context) 
     )
 
 
-def _reference(expr: nodes.Ref, scope: Scope, context: Context) -> Type:
+def _reference(expr: nodes.Ref, scope: CheckScope, context: CheckContext) -> Type:
     hit = scope.find_loop_or_step(expr.path[0])
     if hit is None:
         _report_unknown_step(expr, scope, context)
@@ -244,7 +244,7 @@ def _reference(expr: nodes.Ref, scope: Scope, context: Context) -> Type:
     return _step_attribute(expr, step, scope, context)
 
 
-def _report_bare_step(expr: nodes.Ref, step: StepInfo, scope: Scope, context: Context) -> None:
+def _report_bare_step(expr: nodes.Ref, step: StepInfo, scope: CheckScope, context: CheckContext) -> None:
     name = expr.path[0]
     node, fixes = None if step.declared is None else step.declared.node, []
     results = [param.name.text for param in node.returns] if isinstance(node, nodes.Facet) else []
@@ -257,7 +257,7 @@ def _report_bare_step(expr: nodes.Ref, step: StepInfo, scope: Scope, context: Co
     context.reporter.report("bare-step", scope.opening.source, expr.span, hint=hint, fixes=fixes, name=name)
 
 
-def note_step(expr: nodes.Ref, where: Scope, step: StepInfo, scope: Scope, context: Context) -> bool:
+def note_step(expr: nodes.Ref, where: CheckScope, step: StepInfo, scope: CheckScope, context: CheckContext) -> bool:
     """Record the reference to a step and the dependency on it; report forward and self references."""
     current, name = where.current, expr.path[0]
     context.use(scope.opening.source, expr, step.definition)
@@ -274,7 +274,7 @@ def note_step(expr: nodes.Ref, where: Scope, step: StepInfo, scope: Scope, conte
     return True
 
 
-def check_after(steps: tuple[nodes.Name, ...], scope: Scope, context: Context) -> None:
+def check_after(steps: tuple[nodes.Name, ...], scope: CheckScope, context: CheckContext) -> None:
     """Check the steps that a statement follows without reading them."""
     if steps:
         context.extensions.append(("after", scope.opening.source, steps[0].span.to(steps[-1].span)))
@@ -296,12 +296,12 @@ def check_after(steps: tuple[nodes.Name, ...], scope: Scope, context: Context) -
             )
 
 
-def _steps(scope: Scope) -> set[str]:
+def _steps(scope: CheckScope) -> set[str]:
     """Return the steps that `after` can name here."""
     return {name for name in scope.visible() if (hit := scope.find_loop_or_step(name)) is not None and hit[1] is not None}
 
 
-def _step_attribute(expr: nodes.Ref, step: StepInfo, scope: Scope, context: Context) -> Type:
+def _step_attribute(expr: nodes.Ref, step: StepInfo, scope: CheckScope, context: CheckContext) -> Type:
     name, attribute = expr.path[0], expr.path[1]
     attributes, source = step.attributes, scope.opening.source
     definition = attributes.find(attribute)
@@ -333,7 +333,7 @@ def _undeclared(step: StepInfo, attribute: str) -> str | None:
     return None
 
 
-def _follow(type_: Type, expr: nodes.InputRef | nodes.Ref, start: int, scope: Scope, context: Context) -> Type:
+def _follow(type_: Type, expr: nodes.InputRef | nodes.Ref, start: int, scope: CheckScope, context: CheckContext) -> Type:
     """Return the type at the end of a path into a value of the given type."""
     key = key_of(expr, scope) if scope.known else None
     owner = 0 if key is None else key[0]
@@ -375,7 +375,7 @@ def shown_path(expr: nodes.InputRef | nodes.Ref, part: int | None = None) -> str
 
 
 def _report_no_field(
-    type_: Type, part: int, names: list[str], expr: nodes.InputRef | nodes.Ref, scope: Scope, context: Context
+    type_: Type, part: int, names: list[str], expr: nodes.InputRef | nodes.Ref, scope: CheckScope, context: CheckContext
 ) -> Type:
     """Warn about a field that a value does not have."""
     path = shown_path(expr, part)
@@ -387,7 +387,7 @@ def _report_no_field(
     return UNKNOWN
 
 
-def _report_unknown_step(expr: nodes.Ref, scope: Scope, context: Context, *, inputs: bool = True) -> None:
+def _report_unknown_step(expr: nodes.Ref, scope: CheckScope, context: CheckContext, *, inputs: bool = True) -> None:
     name = expr.path[0]
     source = scope.opening.source
     valid = set(scope.visible()) if inputs else _steps(scope)
@@ -405,7 +405,7 @@ def _report_unknown_step(expr: nodes.Ref, scope: Scope, context: Context, *, inp
     context.reporter.report("unknown-step", source, expr.span, valid=valid, near=name, hint=hint, fixes=fixes, label=scope.label)
 
 
-_INFER: dict[type, Callable[[Any, Scope, Context], Type]] = {
+_INFER: dict[type, Callable[[Any, CheckScope, CheckContext], Type]] = {
     nodes.Literal: _literal,
     nodes.InputRef: _input,
     nodes.Ref: _reference,
@@ -416,6 +416,6 @@ _INFER: dict[type, Callable[[Any, Scope, Context], Type]] = {
     nodes.ArrayLiteral: _array,
     nodes.MapLiteral: _map,
     nodes.Index: _index,
-    nodes.Function: _function,
+    nodes.FunctionCall: _function,
     nodes.TooDeep: _too_deep,
 }

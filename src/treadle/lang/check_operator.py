@@ -9,7 +9,7 @@ from __future__ import annotations
 from treadle.lang import nodes
 from treadle.lang.builtins import FUNCTIONS
 from treadle.lang.diagnostics import Source
-from treadle.lang.scope import Context
+from treadle.lang.scope import CheckContext
 from treadle.lang.types import (
     BOOLEAN,
     DOUBLE,
@@ -41,7 +41,7 @@ _COMPARED = _ORDERED | {"==", "!="}
 _CONTAINMENT = frozenset(["in", "not in", "contains"])
 
 
-def _needed(operator: str, operand: nodes.Expr, type_: Type, source: Source, context: Context) -> Type:
+def _needed(operator: str, operand: nodes.Expr, type_: Type, source: Source, context: CheckContext) -> Type:
     """Warn about an operand that may be null; return its type if it is not."""
     if not isinstance(type_, OptionalType):
         return type_
@@ -49,7 +49,7 @@ def _needed(operator: str, operand: nodes.Expr, type_: Type, source: Source, con
     return type_.element
 
 
-def check_unary(expr: nodes.Unary, operand: Type, source: Source, context: Context) -> Type:
+def check_unary(expr: nodes.Unary, operand: Type, source: Source, context: CheckContext) -> Type:
     """Return the type of `!a` or `-a`."""
     operand = _needed(expr.operator, expr.operand, operand, source, context)
     if expr.operator == "!":
@@ -65,7 +65,7 @@ def check_unary(expr: nodes.Unary, operand: Type, source: Source, context: Conte
     return operand
 
 
-def check_binary(expr: nodes.Binary, left: Type, right: Type, source: Source, context: Context) -> Type:
+def check_binary(expr: nodes.Binary, left: Type, right: Type, source: Source, context: CheckContext) -> Type:
     """Return the type of `a op b`."""
     operator = expr.operator
     if operator not in ("==", "!="):
@@ -97,7 +97,7 @@ def check_binary(expr: nodes.Binary, left: Type, right: Type, source: Source, co
     return BOOLEAN
 
 
-def _arithmetic(expr: nodes.Binary, left: Type, right: Type, source: Source, context: Context) -> Type:
+def _arithmetic(expr: nodes.Binary, left: Type, right: Type, source: Source, context: CheckContext) -> Type:
     operator = expr.operator
     wrong: Type | None = next((kind for kind in (left, right) if kind in (STRING, BOOLEAN)), None)
     if wrong is not None:
@@ -117,7 +117,7 @@ def _arithmetic(expr: nodes.Binary, left: Type, right: Type, source: Source, con
     return LONG if is_number(left) and is_number(right) else UNKNOWN
 
 
-def _ordered(expr: nodes.Binary, left: Type, right: Type, source: Source, context: Context) -> None:
+def _ordered(expr: nodes.Binary, left: Type, right: Type, source: Source, context: CheckContext) -> None:
     if BOOLEAN in (left, right):
         context.reporter.report("operator-type:order", source, expr.span, operator=expr.operator)
         return
@@ -127,7 +127,7 @@ def _ordered(expr: nodes.Binary, left: Type, right: Type, source: Source, contex
         _warn(expr, "needs two numbers or two texts", left, right, source, context)
 
 
-def _containment(expr: nodes.Binary, container: Type, element: Type, source: Source, context: Context) -> None:
+def _containment(expr: nodes.Binary, container: Type, element: Type, source: Source, context: CheckContext) -> None:
     if isinstance(container, ListType):
         if not comparable(element, container.element, context.tables.fields):
             outcome = "true" if expr.operator == "not in" else "false"
@@ -148,13 +148,13 @@ def _containment(expr: nodes.Binary, container: Type, element: Type, source: Sou
         )
 
 
-def _warn(expr: nodes.Binary, needs: str, left: Type, right: Type, source: Source, context: Context) -> None:
+def _warn(expr: nodes.Binary, needs: str, left: Type, right: Type, source: Source, context: CheckContext) -> None:
     context.reporter.warn(
         "operator-type:operands", source, expr.span, operator=expr.operator, needs=needs, left=describe(left), right=describe(right)
     )
 
 
-def check_index(expr: nodes.Index, target: Type, index: Type, source: Source, context: Context) -> Type:
+def check_index(expr: nodes.Index, target: Type, index: Type, source: Source, context: CheckContext) -> Type:
     """Return the type of `target[index]`."""
     if isinstance(target, OptionalType):
         target = target.element
@@ -189,7 +189,7 @@ def check_index(expr: nodes.Index, target: Type, index: Type, source: Source, co
 # --- functions -------------------------------------------------------------------------------------------------------
 
 
-def check_function(expr: nodes.Function, arg_types: list[Type], source: Source, context: Context) -> Type:
+def check_function(expr: nodes.FunctionCall, arg_types: list[Type], source: Source, context: CheckContext) -> Type:
     """Return the type of `name(...)`; a null list counts as empty."""
     name = expr.name.text
     context.extensions.append(("function", source, expr.name.span))
@@ -229,7 +229,7 @@ def check_function(expr: nodes.Function, arg_types: list[Type], source: Source, 
     return list_of(UNKNOWN)
 
 
-def _element(expr: nodes.Function, type_: Type, source: Source, context: Context) -> Type:
+def _element(expr: nodes.FunctionCall, type_: Type, source: Source, context: CheckContext) -> Type:
     """Return the type of the elements of the list, which comes first."""
     if isinstance(type_, ListType):
         return type_.element
@@ -238,7 +238,7 @@ def _element(expr: nodes.Function, type_: Type, source: Source, context: Context
     return UNKNOWN
 
 
-def _sum(expr: nodes.Function, element: Type, source: Source, context: Context) -> Type:
+def _sum(expr: nodes.FunctionCall, element: Type, source: Source, context: CheckContext) -> Type:
     if isinstance(element, OptionalType) and is_number(element.element):
         context.reporter.warn("function-type:null-element", source, expr.args[0].span)
         element = element.element
@@ -249,7 +249,7 @@ def _sum(expr: nodes.Function, element: Type, source: Source, context: Context) 
     return UNKNOWN
 
 
-def _report(expr: nodes.Function, number: int, wanted: str, type_: Type, source: Source, context: Context) -> None:
+def _report(expr: nodes.FunctionCall, number: int, wanted: str, type_: Type, source: Source, context: CheckContext) -> None:
     context.reporter.report(
         "function-type", source, expr.args[number].span, function=expr.name.text, wanted=wanted, type=describe(type_)
     )

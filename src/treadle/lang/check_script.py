@@ -12,14 +12,14 @@ from treadle.lang import nodes
 from treadle.lang.diagnostics import Source, nearest, replace
 from treadle.lang.literals import encode
 from treadle.lang.names import Kind
-from treadle.lang.scope import Context, Inputs, Scope
+from treadle.lang.scope import CheckContext, CheckScope, Inputs
 from treadle.lang.script_code import has_builtin, read_script
 from treadle.model.scripts import SCRIPT_MODULES
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def check_script(script: nodes.Script, inputs: Inputs, source: Source, context: Context, *, pre: bool = False) -> None:
+def check_script(script: nodes.Script, inputs: Inputs, source: Source, context: CheckContext, *, pre: bool = False) -> None:
     """Report another language than Python, a script without code, and code that cannot run.
 
     `inputs` has the names of `params`; a pre-script (`pre`) cannot read what it adds itself.
@@ -55,7 +55,7 @@ def check_script(script: nodes.Script, inputs: Inputs, source: Source, context: 
             warn("script-param", source, _line(script, line, source), valid=names, near=name)
 
 
-def check_keys(facet: nodes.Facet, script: nodes.Script, source: Source, context: Context) -> None:
+def check_keys(facet: nodes.Facet, script: nodes.Script, source: Source, context: CheckContext) -> None:
     """Warn about keys of a pre-script that are neither parameters nor read anywhere.
 
     A handler may read any key, and other programs those of a record; for them, only a key that resembles a parameter counts.
@@ -73,7 +73,7 @@ def check_keys(facet: nodes.Facet, script: nodes.Script, source: Source, context
             context.reporter.warn("script-key", source, _line(script, line, source), valid=params, near=name, facet=facet.name.text)
 
 
-def check_results(script: nodes.Script, returns: Collection[str], source: Source, context: Context) -> None:
+def check_results(script: nodes.Script, returns: Collection[str], source: Source, context: CheckContext) -> None:
     """Warn about keys of a script after a block that are not declared as returns, and that no step's reader reads either."""
     read = context.keys_read.get(id(script), set())
     for name, line in read_script(script).writes.items():
@@ -89,7 +89,7 @@ def _line(script: nodes.Script, line: int, source: Source) -> nodes.Span:
     return nodes.Span(number, start + 1, number, max(len(text.rstrip()), start + 1) + 1)
 
 
-def check_prompt(facet: nodes.Facet, prompt: nodes.Prompt, source: Source, context: Context) -> None:
+def check_prompt(facet: nodes.Facet, prompt: nodes.PromptBlock, source: Source, context: CheckContext) -> None:
     """Report a missing template, repeated directives and placeholders that are not parameters."""
     is_event = facet.kind is nodes.FacetKind.EVENT
     if not is_event:
@@ -128,7 +128,7 @@ def filled_by(args: Iterable[nodes.Arg]) -> frozenset[str]:
     return frozenset(names)
 
 
-def check_placeholders(expr: nodes.Literal, filled: frozenset[str], scope: Scope, context: Context) -> None:
+def check_placeholders(expr: nodes.Literal, filled: frozenset[str], scope: CheckScope, context: CheckContext) -> None:
     """Warn about placeholders that are exactly the name of something visible here, unless the callee gets it, too."""
     pieces: list[str] = []
     first, position, text = "", 0, str(expr.value)
@@ -153,7 +153,7 @@ def check_placeholders(expr: nodes.Literal, filled: frozenset[str], scope: Scope
         context.reporter.warn("string-placeholder", scope.opening.source, expr.span, fixes=fixes, first=first, right=right)
 
 
-def _meant(path: list[str], is_input: bool, scope: Scope) -> str | None:
+def _meant(path: list[str], is_input: bool, scope: CheckScope) -> str | None:
     """Return the reference that a placeholder means, if there is such a value."""
     hit = None if is_input else scope.find_loop_or_step(path[0])
     if hit is not None:

@@ -15,7 +15,7 @@ from treadle.lang.check_call import check_argument, free
 from treadle.lang.check_expr import infer
 from treadle.lang.names import Declared, Definition, Opening
 from treadle.lang.resolution import check_unique
-from treadle.lang.scope import Context, Scope, Target, Targets
+from treadle.lang.scope import CheckContext, CheckScope, Targets, YieldTarget
 from treadle.lang.script_code import read_script
 from treadle.lang.types import OptionalType
 
@@ -47,12 +47,12 @@ def fails(statement: nodes.Statement) -> bool:
     )
 
 
-def given_by(blocks: Iterable[nodes.Block], context: Context) -> Given:
+def given_by(blocks: Iterable[nodes.Block], context: CheckContext) -> Given:
     """Return the names that the blocks, which all run, give their owner; a `foreach` counts as if its list had elements."""
     return reduce(Given.then, (_given_by_block(block, context) for block in blocks), _NOTHING)
 
 
-def _given_by_block(block: nodes.Block, context: Context) -> Given:
+def _given_by_block(block: nodes.Block, context: CheckContext) -> Given:
     if block.too_deep:
         return Given(open=True)
     if block.script is not None:
@@ -83,12 +83,12 @@ def _given_by_block(block: nodes.Block, context: Context) -> Given:
     return Given(errors if _may_be_null(block.foreach, context) else yielded | errors, yielded | errors)
 
 
-def _may_be_null(foreach: nodes.Foreach | None, context: Context) -> bool:
+def _may_be_null(foreach: nodes.Foreach | None, context: CheckContext) -> bool:
     """Return whether a loop may have no items because its list is null."""
     return foreach is not None and isinstance(context.bindings.types.get(id(foreach.iterable)), OptionalType)
 
 
-def given_although_failed(facet: nodes.Facet, catch: nodes.Block, context: Context) -> Given:
+def given_although_failed(facet: nodes.Facet, catch: nodes.Block, context: CheckContext) -> Given:
     """Return the names that a catch gives, together with the blocks of the facet that call nothing and so complete anyway."""
     calm = [
         block for block in facet.blocks
@@ -97,7 +97,7 @@ def given_although_failed(facet: nodes.Facet, catch: nodes.Block, context: Conte
     return given_by((*calm, catch), context)
 
 
-def check_returns(facet: nodes.Facet, opening: Opening, context: Context) -> None:
+def check_returns(facet: nodes.Facet, opening: Opening, context: CheckContext) -> None:
     """Warn about returns of a declaration that no block gives, or that only some paths give."""
     excused = context.misyielded.get(id(facet), set())
     if excused is None:
@@ -117,7 +117,7 @@ def check_returns(facet: nodes.Facet, opening: Opening, context: Context) -> Non
 
 
 def _check_return(
-    param: nodes.Param, yielded: Given, caught: Given, facet: nodes.Facet, opening: Opening, context: Context
+    param: nodes.Param, yielded: Given, caught: Given, facet: nodes.Facet, opening: Opening, context: CheckContext
 ) -> None:
     name = param.name.text
     if name in yielded.always or yielded.open:
@@ -137,22 +137,22 @@ def _check_return(
         context.reporter.warn("return-never-yielded", opening.source, param.name.span, facet=facet.name.text, name=name)
 
 
-def _warn(what: str, param: nodes.Param, facet: nodes.Facet, opening: Opening, context: Context) -> None:
+def _warn(what: str, param: nodes.Param, facet: nodes.Facet, opening: Opening, context: CheckContext) -> None:
     values = {"name": param.name.text, "default": "[]" if isinstance(param.type, nodes.ListType) else "null"}
     context.reporter.warn("return-not-always", opening.source, param.name.span, facet=facet.name.text, what=what, **values)
 
 
-def targets_inside(outer: Targets, step: nodes.Step, declared: Declared | None, context: Context) -> Targets:
+def targets_inside(outer: Targets, step: nodes.Step, declared: Declared | None, context: CheckContext) -> Targets:
     """Return the targets within a step's body: the step's facet."""
     own = _target(step.call.target.short, declared, None, context)
     return Targets(own, {own.key: (own,)}, {**outer.outer, **outer.by_name}, step.name.text)
 
 
-def targets_of(declared: Declared, context: Context) -> Targets:
+def targets_of(declared: Declared, context: CheckContext) -> Targets:
     """Return the targets of the blocks of a declaration: itself, its signature mixins, their aliases."""
     facet = declared.node
     assert isinstance(facet, nodes.Facet)
-    targets: dict[str, tuple[Target, ...]] = {}
+    targets: dict[str, tuple[YieldTarget, ...]] = {}
     flat: dict[str, Definition] = {}
     for mixin in facet.mixins:
         target = context.symbols.resolve_facet(mixin.target, declared.opening).found
@@ -165,18 +165,18 @@ def targets_of(declared: Declared, context: Context) -> Targets:
         targets[mixin.target.short] = (*targets.get(mixin.target.short, ()), mixin_target)
     own = _target(facet.name.text, declared, None, context)
     if own.returns is not None and flat:
-        own = Target(own.key, own.declared, {**flat, **own.returns})
+        own = YieldTarget(own.key, own.declared, {**flat, **own.returns})
     targets[facet.name.text] = (own,)
     return Targets(own, targets)
 
 
-def _target(key: str, declared: Declared | None, alias: str | None, context: Context) -> Target:
+def _target(key: str, declared: Declared | None, alias: str | None, context: CheckContext) -> YieldTarget:
     if declared is None:
-        return Target(key, None, None, alias)
-    return Target(key, declared, context.tables.returns(declared) or None, alias)
+        return YieldTarget(key, None, None, alias)
+    return YieldTarget(key, declared, context.tables.returns(declared) or None, alias)
 
 
-def check_yields(yields: Iterable[nodes.Yield], scope: Scope, context: Context) -> None:
+def check_yields(yields: Iterable[nodes.Yield], scope: CheckScope, context: CheckContext) -> None:
     """Check the yields of one block."""
     first: dict[str, int] = {}
     for statement in yields:
@@ -185,7 +185,7 @@ def check_yields(yields: Iterable[nodes.Yield], scope: Scope, context: Context) 
         context.bindings.depends[id(statement)] = tuple(scope.depends)
 
 
-def _check_yield(statement: nodes.Yield, scope: Scope, first: dict[str, int], context: Context) -> None:
+def _check_yield(statement: nodes.Yield, scope: CheckScope, first: dict[str, int], context: CheckContext) -> None:
     call, source = statement.call, scope.opening.source
     target = _bind(call, id(statement), scope, context)
     if target is not None:
@@ -196,7 +196,7 @@ def _check_yield(statement: nodes.Yield, scope: Scope, first: dict[str, int], co
         _bind(mixin, id(mixin), scope, context)
 
 
-def _bind(node: nodes.Call | nodes.Mixin, key: int, scope: Scope, context: Context) -> Target | None:
+def _bind(node: nodes.Call | nodes.Mixin, key: int, scope: CheckScope, context: CheckContext) -> YieldTarget | None:
     """Find the target of a yield, or of a mixin of a yield, record it, and check the values."""
     target = _find(node, scope, context)
     own = node.target.short in scope.targets.by_name
@@ -209,7 +209,7 @@ def _bind(node: nodes.Call | nodes.Mixin, key: int, scope: Scope, context: Conte
     return target
 
 
-def _find(node: nodes.Call | nodes.Mixin, scope: Scope, context: Context) -> Target | None:
+def _find(node: nodes.Call | nodes.Mixin, scope: CheckScope, context: CheckContext) -> YieldTarget | None:
     name, source, targets = node.target, scope.opening.source, scope.targets
     matches = targets.by_name.get(name.short, ())
     if not matches and (outer := targets.outer.get(name.short)):
@@ -232,7 +232,7 @@ def _find(node: nodes.Call | nodes.Mixin, scope: Scope, context: Context) -> Tar
     return None
 
 
-def _warn_outer(node: nodes.Call | nodes.Mixin, scope: Scope, context: Context) -> None:
+def _warn_outer(node: nodes.Call | nodes.Mixin, scope: CheckScope, context: CheckContext) -> None:
     """Warn that a yield in a step's body gives its values to the step, not to the declaration that it names."""
     name, targets = node.target, scope.targets
     values = f" with values of `{targets.owner}`" if node.args else ""
@@ -248,7 +248,9 @@ def _warn_outer(node: nodes.Call | nodes.Mixin, scope: Scope, context: Context) 
     )
 
 
-def _check_args(node: nodes.Call | nodes.Mixin, target: Target | None, scope: Scope, context: Context, own: bool) -> None:
+def _check_args(
+    node: nodes.Call | nodes.Mixin, target: YieldTarget | None, scope: CheckScope, context: CheckContext, own: bool
+) -> None:
     """Check the values; the names only if the target is the owner of the block, as a wrong target is reported already."""
     source, name = scope.opening.source, node.target
     check_unique(node.args, "duplicate-argument", scope.opening, context)

@@ -55,7 +55,7 @@ EXPRESSIONS: dict[type[nodes.Expression], tuple[str, tuple[str, ...]]] = {
     nodes.ArrayLiteral: ("ArrayLiteral", ("elements",)),
     nodes.MapLiteral: ("MapLiteral", ("entries",)),
     nodes.Index: ("IndexExpr", ("target", "index")),
-    nodes.Function: ("FunctionExpr", ("name", "args")),
+    nodes.FunctionCall: ("FunctionExpr", ("name", "args")),
 }
 """The name of each kind in JSON, and its parts."""
 _CLASSES: dict[str, Any] = {name: class_ for class_, (name, _) in EXPRESSIONS.items()}
@@ -185,7 +185,7 @@ class _Decoder:
 
     def _facet(self, json: Json, path: str) -> nodes.Facet:
         body = json.get("body")
-        prompt: nodes.Prompt | None = None
+        prompt: nodes.PromptBlock | None = None
         blocks: tuple[nodes.Block, ...] = ()
         mixins = self._mixins(json, path)
         targets = {
@@ -198,7 +198,7 @@ class _Decoder:
             directives = tuple(
                 nodes.Directive(nodes.Name(kind), body[kind]) for kind in nodes.DIRECTIVES if body.get(kind) is not None
             )
-            prompt = self._node(nodes.Prompt(directives, **_place(body, f"{path}/prompt")))
+            prompt = self._node(nodes.PromptBlock(directives, **_place(body, f"{path}/prompt")))
         elif body is not None:
             blocks = (self._block(body, f"{path}/block-0"),)
         facet = nodes.Facet(
@@ -339,12 +339,12 @@ class _Decoder:
         return name if name in nodes.BUILTIN_TYPES else self._resolve(name, (False, True)) or name
 
 
-def _doc(json: Json) -> nodes.Doc | None:
+def _doc(json: Json) -> nodes.DocComment | None:
     doc = json.get("doc")
     if doc is None or isinstance(doc, str):
-        return None if doc is None else nodes.Doc(doc)
+        return None if doc is None else nodes.DocComment(doc)
     params, returns = (tuple((entry["name"], entry["description"]) for entry in doc.get(key, ())) for key in ("params", "returns"))
-    return nodes.Doc(doc.get("description", ""), params, returns)
+    return nodes.DocComment(doc.get("description", ""), params, returns)
 
 
 def _place(json: Json, path: str) -> dict[str, Any]:

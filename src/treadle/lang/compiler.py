@@ -18,7 +18,7 @@ from treadle.lang.declare import declare
 from treadle.lang.diagnostics import Diagnostic, Edit, Reporter, Severity, Source
 from treadle.lang.emit import emit
 from treadle.lang.parse import parse
-from treadle.lang.scope import Context
+from treadle.lang.scope import CheckContext
 
 _DOUBLE = re.compile(rb'"type":"Double","value":([^,}]*)')
 
@@ -121,7 +121,7 @@ EXTENSIONS: Mapping[str, tuple[str, str]] = {
 """Each extension as written, and its replacement in programs for the reference."""
 
 
-def check_reference(context: Context) -> None:
+def check_reference(context: CheckContext) -> None:
     """Report every use of an extension as an error, for programs that must run on the reference implementation, too."""
     for name, source, span in context.extensions:
         construct, instead = EXTENSIONS[name]

@@ -1,6 +1,6 @@
 """The parser's place in the tokens: lookahead, brackets, and syntax errors with recovery.
 
-An error is reported where its token is missing: at the end of the previous token if the line ends there. It raises `Failed`;
+An error is reported where its token is missing: at the end of the previous token if the line ends there. It raises `ReportedError`;
 the nearest list, statement or declaration catches it, skips to a place where parsing can go on, and continues. Nothing is
 reported twice at one place, nor where the lexer has reported something.
 """
@@ -27,7 +27,7 @@ _SHOWN = 40
 _CODE = re.compile(r"(?:[=(\[,:+]|\b(?:system|template|model|script|python|in|contains|startsWith|endsWith))[ \t]*\"\Z")
 
 
-class Failed(Exception):
+class ReportedError(Exception):
     """A syntax error that has been reported."""
 
 
@@ -230,7 +230,7 @@ class Cursor:
                     if self.tok.text == "for":
                         raise self.failed("list comprehension")
                     self.report("no comma", self.previous.span.end)
-        except Failed:
+        except ReportedError:
             inner = len(self.brackets) - level
             del self.brackets[level:]
             if not (self._skip_to(sign, inner) or (inner and self._skip_to(sign, 0))):
@@ -351,13 +351,13 @@ class Cursor:
         self.report(key, **values)
         return self.advance()
 
-    def failed(self, key: str, span: Span | None = None, **values: Any) -> Failed:
+    def failed(self, key: str, span: Span | None = None, **values: Any) -> ReportedError:
         """Report an error in the same way, and return the exception to raise."""
         if not self._is_silent():
             self.report(key, span, **values)
-        return Failed()
+        return ReportedError()
 
-    def unexpected(self, *expected: str, words: Iterable[str] = (), fresh: bool = False, hint: str | None = None) -> Failed:
+    def unexpected(self, *expected: str, words: Iterable[str] = (), fresh: bool = False, hint: str | None = None) -> ReportedError:
         """Report that the next token cannot stand here; a word similar to one of `words` is taken for a typo.
 
         With `fresh`, nothing is missing before the token: it begins something new.

@@ -20,14 +20,14 @@ from treadle.lang.expressions import COMPARISON, LEVELS
 from treadle.lang.literals import encode
 from treadle.lang.names import Opening
 from treadle.lang.program import Program
-from treadle.lang.scope import Bindings, Context
+from treadle.lang.scope import Bindings, CheckContext
 
 _RANKS = {nodes.FacetKind.FACET: 0, nodes.FacetKind.EVENT: 1, nodes.FacetKind.WORKFLOW: 2}
 _UNARY = 7
 _POSTFIX = 8
 
 
-def emit(context: Context, digest: Callable[[JsonDict], str], *, locations: bool) -> tuple[JsonDict, str]:
+def emit(context: CheckContext, digest: Callable[[JsonDict], str], *, locations: bool) -> tuple[JsonDict, str]:
     """Return the program, and the digest of the program without locations; the sources must have been checked without errors."""
     seen: Counter[str] = Counter()
     namespaces: list[JsonDict] = []
@@ -69,7 +69,9 @@ class _Encoder:
     Places are collected, so that they can be added after the digest is made.
     """
 
-    def __init__(self, context: Context | None = None, opening: Opening | None = None, seen: Counter[str] | None = None) -> None:
+    def __init__(
+        self, context: CheckContext | None = None, opening: Opening | None = None, seen: Counter[str] | None = None
+    ) -> None:
         self._opening = opening
         self._symbols = None if context is None else context.symbols
         self._bindings = Bindings() if context is None else context.bindings
@@ -281,7 +283,7 @@ def _type_json(type_: nodes.Type) -> str | JsonDict:
     return {"type": kind, "elementType": _type_json(type_.element)}
 
 
-def _doc_json(doc: nodes.Doc | None) -> JsonDict | None:
+def _doc_json(doc: nodes.DocComment | None) -> JsonDict | None:
     if doc is None:
         return None
     json: JsonDict = {"description": doc.description}
@@ -334,7 +336,7 @@ def print_expr(expr: nodes.Expr, level: int = 0) -> str:
             return "#{" + ", ".join([f"{encode(entry.name)}: {print_expr(entry.value)}" for entry in expr.entries]) + "}"
         case nodes.Index():
             return f"{print_expr(expr.target, _POSTFIX)}[{print_expr(expr.index)}]"
-        case nodes.Function():
+        case nodes.FunctionCall():
             return f"{expr.name}({', '.join([print_expr(arg) for arg in expr.args])})"
         case nodes.TooDeep():
             return "null"

@@ -203,7 +203,7 @@ def _parse_function(cursor: Cursor, name: Token) -> nodes.Expr:
     span = name.span.to(close.span)
     if not args:
         cursor.report("no argument", span, name=name.text, form=builtins.FUNCTIONS[name.text].form)
-    return _limited(nodes.Function(Name(name.text, name.span), args, span=span, depth=_above(args)))
+    return _limited(nodes.FunctionCall(Name(name.text, name.span), args, span=span, depth=_above(args)))
 
 
 def _parse_function_arg(name: Token, cursor: Cursor) -> nodes.Expr:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from treadle.lang.diagnostics import Diagnostic, Reporter, Source
 from treadle.lang.literals import dedent, find_end
 from treadle.lang.parse import parse
-from treadle.lang.tokens import CLOSERS, OPENERS, OPERAND_ENDS, WORDS, Role, Token
+from treadle.lang.tokens import CLOSERS, OPENERS, OPERAND_ENDS, WORDS, Token, TokenRole
 
 _INDENT = "    "
 _TIGHT_AFTER = frozenset(["(", "[", "#{"])
@@ -68,7 +68,7 @@ class _Writer:
         self.level = self.open[-1] + 1 if self.open else 0
         if token.kind in CLOSERS and self.open:
             self.level = self.open[-1]
-        elif (token.kind == "=>" or token.role is Role.MODIFIER) and not (self.open and self._inside_list()):
+        elif (token.kind == "=>" or token.role is TokenRole.MODIFIER) and not (self.open and self._inside_list()):
             self.level += 1
         previous = self.previous
         if previous is not None:
@@ -90,7 +90,7 @@ class _Writer:
         if after == "}":
             return before != "{" and not self._inside_list()
         if after == "(":
-            return before not in WORDS or previous.role not in (None, Role.STATEMENT)
+            return before not in WORDS or previous.role not in (None, TokenRole.STATEMENT)
         if after == "[":
             return not _ends_operand(previous)
         return True
@@ -137,4 +137,4 @@ class _Writer:
 
 
 def _ends_operand(token: Token) -> bool:
-    return token.kind in OPERAND_ENDS and token.role in (None, Role.CONSTANT)
+    return token.kind in OPERAND_ENDS and token.role in (None, TokenRole.CONSTANT)

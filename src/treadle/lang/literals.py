@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from treadle.lang.nodes import Doc
+from treadle.lang.nodes import DocComment
 
 _ESCAPE = re.compile(
     r"\\(?:u(?P<pair>[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2})|(?P<simple>[\"'\\abfnrtv])|(?P<octal>[0-7]{1,3})|x(?P<x>[0-9A-Fa-f]{2})|u(?P<u>[0-9A-Fa-f]{4})"
@@ -148,7 +148,7 @@ def _margin(lines: list[str]) -> int:
 _ENTRY = re.compile(r"@(param|return)s?\s+([A-Za-z_][A-Za-z0-9_]*)\s*(.*)")
 
 
-def parse_doc(comment: str | None) -> Doc | None:
+def parse_doc(comment: str | None) -> DocComment | None:
     """Strip the delimiters and, on each line, blanks, one `*` and one blank; collect `@param` and `@return` lines."""
     if comment is None:
         return None
@@ -164,4 +164,4 @@ def parse_doc(comment: str | None) -> Doc | None:
             entries[entry[1]].append((entry[2], entry[3].strip()))
         else:
             described.append(line.rstrip())
-    return Doc("\n".join(described).strip(), tuple(entries["param"]), tuple(entries["return"]))
+    return DocComment("\n".join(described).strip(), tuple(entries["param"]), tuple(entries["return"]))

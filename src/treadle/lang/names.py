@@ -129,7 +129,7 @@ def _ambiguous(declarations: list[Declared]) -> Resolution:
     return Resolution(None, tuple(sorted(declared.qualified_name for declared in declarations)))
 
 
-class Table:
+class DeclarationTable:
     """All declarations of one sort (facets, or schemas) by qualified and by short name.
 
     In a strict table a single import is ambiguous if the short name is declared elsewhere too.
@@ -171,7 +171,7 @@ class Symbols:
 
     def __init__(self) -> None:
         self.openings: list[Opening] = []
-        self.facets, self.schemas = Table(strict=True), Table(strict=False)
+        self.facets, self.schemas = DeclarationTable(strict=True), DeclarationTable(strict=False)
         self.declarations: dict[int, Declared] = {}  # by the identity of the node
         self.namespaces: dict[str, Opening] = {}  # the first opening of each
         self.taken: dict[str, Declared] = {}

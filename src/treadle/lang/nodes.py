@@ -232,7 +232,7 @@ class Index(Expression):
     optional: bool = False
 
 
-class Function(Expression):
+class FunctionCall(Expression):
     """`name(args)`, with arguments by position; the functions are in `builtins.py`."""
 
     name: Name
@@ -245,7 +245,7 @@ class TooDeep(Expression):
 
 Expr = (
     Literal | InputRef | Ref | StepRef | LoopRef | Concat | Binary | Chain | Unary | ArrayLiteral
-    | MapLiteral | Index | Function | TooDeep
+    | MapLiteral | Index | FunctionCall | TooDeep
 )  # fmt: skip
 
 # --- types, parameters, calls --------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def named_type(type_: Type) -> NamedType:
     return type_
 
 
-class Doc(Node):
+class DocComment(Node):
     description: str = ""
     params: tuple[tuple[str, str], ...] = ()
     returns: tuple[tuple[str, str], ...] = ()
@@ -392,7 +392,7 @@ class Directive(Placed):
 DIRECTIVES = ("system", "template", "model")
 
 
-class Prompt(Part):
+class PromptBlock(Part):
     directives: tuple[Directive, ...] = ()
 
     @property
@@ -534,9 +534,9 @@ class Facet(Member):
     mixins: tuple[Mixin, ...] = ()
     pre_script: Script | None = None
     blocks: tuple[Block, ...] = ()
-    prompt: Prompt | None = None
+    prompt: PromptBlock | None = None
     catch: Block | None = None
-    doc: Doc | None = None
+    doc: DocComment | None = None
     parens: Span = NOWHERE
 
     @property
@@ -562,7 +562,7 @@ class Facet(Member):
 class Schema(Member):
     name: Name
     fields: tuple[Param, ...] = ()
-    doc: Doc | None = None
+    doc: DocComment | None = None
 
     @property
     def params(self) -> tuple[Param, ...]:
@@ -589,7 +589,7 @@ class Namespace(Part):
     name: Name
     items: tuple[Item, ...]
     file_scoped: bool = False
-    doc: Doc | None = None
+    doc: DocComment | None = None
     uses: tuple[str, ...] = ()
 
 

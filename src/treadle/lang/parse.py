@@ -12,7 +12,7 @@ from dataclasses import replace as dataclass_replace
 from treadle.lang import hints, nodes
 from treadle.lang.calls import parse_call, parse_mixins
 from treadle.lang.collection import without_collection
-from treadle.lang.cursor import Cursor, Failed, Names
+from treadle.lang.cursor import Cursor, Names, ReportedError
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, enclose, replace
 from treadle.lang.expressions import parse_expr, parse_type
 from treadle.lang.foreign import report_dashes
@@ -102,7 +102,7 @@ def parse_item(cursor: Cursor, declarations: list[nodes.Namespace | nodes.Item],
                 declarations.append(parse_namespace(cursor))
             case _:
                 foreign_item(cursor, namespace)
-    except Failed:
+    except ReportedError:
         next_item(cursor, level)
 
 
@@ -213,7 +213,7 @@ def parse_namespace(cursor: Cursor) -> nodes.Namespace:
     inner = tuple(item for item in items if not isinstance(item, nodes.Namespace))
     try:
         last = cursor.close("a declaration").span
-    except Failed:
+    except ReportedError:
         cursor.brackets.pop()
         last = cursor.previous.span
     return nodes.Namespace(name, inner, False, parse_doc(word.doc), span=word.span.to(last))
@@ -402,7 +402,7 @@ def expect_tail(cursor: Cursor) -> None:
         token.kind, token.text = "name", "andThen"
 
 
-def parse_prompt(cursor: Cursor) -> nodes.Prompt:
+def parse_prompt(cursor: Cursor) -> nodes.PromptBlock:
     word = cursor.keyword()
     cursor.need("{")
     cursor.open()
@@ -417,4 +417,4 @@ def parse_prompt(cursor: Cursor) -> nodes.Prompt:
             raise cursor.unexpected("a string in double quotes")
         text = cursor.advance()
         directives.append(nodes.Directive(Name(kind.text, kind.span), text.value, span=kind.span.to(text.span)))
-    return nodes.Prompt(tuple(directives), span=word.span.to(cursor.close().span))
+    return nodes.PromptBlock(tuple(directives), span=word.span.to(cursor.close().span))

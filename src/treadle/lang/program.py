@@ -29,7 +29,7 @@ from treadle.lang.nodes import (
     Mixin,
     Namespace,
     OptionalType,
-    Prompt,
+    PromptBlock,
     Schema,
     Script,
     Step,
@@ -41,7 +41,7 @@ from treadle.lang.nodes import (
 )
 from treadle.model.values import BlobRef, Json
 
-ProgramNode = Namespace | Facet | Implicit | Schema | Block | Step | Sys | Yield | Call | Mixin | Script | Prompt
+ProgramNode = Namespace | Facet | Implicit | Schema | Block | Step | Sys | Yield | Call | Mixin | Script | PromptBlock
 
 
 @dataclass(slots=True, unsafe_hash=True)

@@ -9,13 +9,13 @@ from treadle.lang import nodes
 from treadle.lang.builtins import BUILTIN_MIXINS, FUNCTIONS, WORDS, hint
 from treadle.lang.declare import built_in_declarations
 from treadle.lang.diagnostics import Edit, Fix
-from treadle.lang.names import Declared, Opening, Resolution, Table
+from treadle.lang.names import DeclarationTable, Declared, Opening, Resolution
 from treadle.lang.nodes import VALUE
-from treadle.lang.scope import Context
+from treadle.lang.scope import CheckContext
 from treadle.lang.types import BUILTIN
 
 
-def check_unique(named: Sequence[nodes.Param | nodes.Arg | nodes.Step], rule: str, opening: Opening, context: Context) -> None:
+def check_unique(named: Sequence[nodes.Param | nodes.Arg | nodes.Step], rule: str, opening: Opening, context: CheckContext) -> None:
     """Report every repeated name, with the line of the first; the rule is `duplicate-` and the sort of the names."""
     if len(named) < 2 or len({node.name.text for node in named}) == len(named):
         return
@@ -27,17 +27,17 @@ def check_unique(named: Sequence[nodes.Param | nodes.Arg | nodes.Step], rule: st
         first.setdefault(name.text, name.span.line)
 
 
-def resolve_callee(call: nodes.Call, opening: Opening, context: Context) -> Declared | None:
+def resolve_callee(call: nodes.Call, opening: Opening, context: CheckContext) -> Declared | None:
     """Return the facet or schema that a step calls."""
     return _record(call, context.symbols.resolve_callee(call.target, opening), opening, context)
 
 
-def resolve_facet(node: nodes.Call | nodes.Mixin, opening: Opening, context: Context) -> Declared | None:
+def resolve_facet(node: nodes.Call | nodes.Mixin, opening: Opening, context: CheckContext) -> Declared | None:
     """Return the facet of an implicit or mixin."""
     return _record(node, context.symbols.resolve_facet(node.target, opening), opening, context)
 
 
-def _record(node: nodes.Call | nodes.Mixin, resolution: Resolution, opening: Opening, context: Context) -> Declared | None:
+def _record(node: nodes.Call | nodes.Mixin, resolution: Resolution, opening: Opening, context: CheckContext) -> Declared | None:
     """Record the callee of a call or mixin; report ambiguous and unknown names, the latter as a warning if unqualified."""
     name, source = node.target, opening.source
     if resolution.found is not None:
@@ -76,7 +76,9 @@ def _effect(node: nodes.Call | nodes.Mixin) -> str:
     return f"its arguments become parameters of the step, and nothing else happens; the built-in mixins are {built_in}"
 
 
-def _near(name: nodes.Name, tables: Iterable[Table], opening: Opening, context: Context, *more: str) -> dict[str, Any]:
+def _near(
+    name: nodes.Name, tables: Iterable[DeclarationTable], opening: Opening, context: CheckContext, *more: str
+) -> dict[str, Any]:
     """Return the names that could be meant, as they must be written here; if another namespace has the name, only those."""
     if not context.reporter.detailed:
         return {"near": name.text}
@@ -100,7 +102,7 @@ def _near(name: nodes.Name, tables: Iterable[Table], opening: Opening, context: 
     return {"valid": names, "near": name.text}
 
 
-def check_type(type_: nodes.Type, opening: Opening, context: Context) -> None:
+def check_type(type_: nodes.Type, opening: Opening, context: CheckContext) -> None:
     """Report a type that is neither built in, nor a schema, nor (for a step reference) a facet."""
     while not isinstance(type_, nodes.NamedType):
         if isinstance(type_, nodes.OptionalType):
@@ -123,7 +125,7 @@ def check_type(type_: nodes.Type, opening: Opening, context: Context) -> None:
 
 
 def _report_ambiguous(
-    rule: str, name: nodes.Name, resolution: Resolution, opening: Opening, context: Context, *, imports: bool = False
+    rule: str, name: nodes.Name, resolution: Resolution, opening: Opening, context: CheckContext, *, imports: bool = False
 ) -> None:
     candidates = resolution.candidates
     fixes: list[Fix] = []

@@ -43,7 +43,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class YieldTarget:
     """A valid target of a yield. `returns` are its returns; None: any name is allowed, or it declares none."""
 
     key: str
@@ -59,13 +59,13 @@ class Targets:
     Within the body of the step `owner`, `outer` has the targets of the enclosing blocks.
     """
 
-    own: Target
-    by_name: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
-    outer: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
+    own: YieldTarget
+    by_name: Mapping[str, tuple[YieldTarget, ...]] = field(default_factory=dict)
+    outer: Mapping[str, tuple[YieldTarget, ...]] = field(default_factory=dict)
     owner: str | None = None
 
 
-_NO_TARGETS = Targets(Target(""))
+_NO_TARGETS = Targets(YieldTarget(""))
 
 
 @dataclass(slots=True, eq=False)
@@ -86,13 +86,13 @@ Known = tuple[int, tuple[str, ...]]
 
 
 @dataclass(slots=True, eq=False)
-class Scope:
+class CheckScope:
     """One block during its check, or what surrounds it. `label` names the current statement; `current` is set if that is a step."""
 
     opening: Opening
     inputs: Inputs
     targets: Targets = _NO_TARGETS
-    parent: Scope | None = None
+    parent: CheckScope | None = None
     loop: Definition | None = None
     steps: dict[str, StepInfo] = field(default_factory=dict)
     everywhere: frozenset[str] = frozenset()  # all step names of the declaration, to distinguish "unknown" from "elsewhere"
@@ -103,9 +103,9 @@ class Scope:
     known: frozenset[Known] = frozenset()  # references that are not null here
     filled: frozenset[str] | None = None  # within a statement: the names that the callee may replace in templates
 
-    def nested(self, inputs: Inputs | None = None, targets: Targets | None = None, label: str = "this") -> Scope:
+    def nested(self, inputs: Inputs | None = None, targets: Targets | None = None, label: str = "this") -> CheckScope:
         """Return a scope within this one, which has no steps yet."""
-        return Scope(
+        return CheckScope(
             self.opening, inputs or self.inputs, targets or self.targets, self, everywhere=self.everywhere, label=label,
             known=self.known,
         )  # fmt: skip
@@ -116,9 +116,9 @@ class Scope:
         self.depends = {}
         self.filled = frozenset()
 
-    def find_loop_or_step(self, name: str) -> tuple[Scope, StepInfo | None] | None:
+    def find_loop_or_step(self, name: str) -> tuple[CheckScope, StepInfo | None] | None:
         """Return the nearest scope that has a step (with the step) or a loop variable of this name."""
-        scope: Scope | None = self
+        scope: CheckScope | None = self
         while scope is not None:
             if name in scope.steps:
                 return scope, scope.steps[name]
@@ -129,7 +129,7 @@ class Scope:
 
     def visible(self) -> Iterator[str]:
         """Yield the names that are usable here: earlier steps, the owner, loop variables."""
-        scope: Scope | None = self
+        scope: CheckScope | None = self
         while scope is not None:
             for name, info in scope.steps.items():
                 limit = scope.current
@@ -158,11 +158,11 @@ class Bindings:
     into: dict[int, str] = field(default_factory=dict)
     types: dict[int, Type] = field(default_factory=dict)
     uses: list[tuple[Source, nodes.Name | nodes.Ref | nodes.InputRef, int, Definition]] = field(default_factory=list)
-    scopes: list[tuple[nodes.Span, Scope]] = field(default_factory=list)
+    scopes: list[tuple[nodes.Span, CheckScope]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Context:
+class CheckContext:
     """The state shared by all checks."""
 
     symbols: Symbols

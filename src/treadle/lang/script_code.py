@@ -51,7 +51,7 @@ def _read(code: str) -> ScriptCode:
             warnings.simplefilter("ignore")  # such as invalid escapes, which Python accepts
             parsed = ast.parse(code)
             compile(parsed, "<script>", "exec", dont_inherit=True)
-        reader = _Reader()
+        reader = _ScriptReader()
         reader.visit(parsed)
     except SyntaxError as error:
         return ScriptCode(error=(error.lineno or 1, error.msg), open=True, reads_any=True)
@@ -60,7 +60,7 @@ def _read(code: str) -> ScriptCode:
     return reader.finish()
 
 
-class _Reader(ast.NodeVisitor):
+class _ScriptReader(ast.NodeVisitor):
     def __init__(self) -> None:
         self._found = ScriptCode()
         self._bound: set[str] = set(_OWN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treadle.lang import builtins, hints, nodes
 from treadle.lang.calls import parse_args, parse_call
-from treadle.lang.cursor import Cursor, Failed
+from treadle.lang.cursor import Cursor, ReportedError
 from treadle.lang.diagnostics import Edit, Fix, enclose, nearest, replace
 from treadle.lang.expressions import LEVELS, calls_function, parse_expr
 from treadle.lang.foreign import report_foreign_statement, report_value_for_owner
@@ -164,7 +164,7 @@ def parse_when(cursor: Cursor, first: Token) -> nodes.Block:
         start = cursor.index
         try:
             cases.append(parse_case(cursor))
-        except Failed:
+        except ReportedError:
             next_case(cursor, level)
             if cursor.index == start:
                 cursor.advance()
@@ -247,7 +247,7 @@ def parse_block(cursor: Cursor) -> nodes.Block:
         cursor.column = cursor.margin(cursor.tok)
         try:
             statement = parse_statement(cursor)
-        except Failed:
+        except ReportedError:
             cursor.resume(level)
             if cursor.index == start:
                 cursor.advance()

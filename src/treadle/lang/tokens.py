@@ -14,7 +14,7 @@ import msgspec
 from treadle.lang.nodes import BUILTIN_TYPES, Span
 
 
-class Role(StrEnum):
+class TokenRole(StrEnum):
     """The part that a word plays; highlighters map it to a colour."""
 
     DECLARATION = "declaration"
@@ -27,40 +27,40 @@ class Role(StrEnum):
 
 
 KEYWORDS = {
-    "namespace": Role.DECLARATION,
-    "use": Role.DECLARATION,
-    "uses": Role.DECLARATION,
-    "facet": Role.DECLARATION,
-    "event": Role.DECLARATION,
-    "workflow": Role.DECLARATION,
-    "implicit": Role.DECLARATION,
-    "schema": Role.DECLARATION,
-    "with": Role.MODIFIER,
-    "as": Role.MODIFIER,
-    "after": Role.MODIFIER,
-    "andThen": Role.CONTROL,
-    "yield": Role.CONTROL,
-    "foreach": Role.CONTROL,
-    "failFast": Role.CONTROL,
-    "collectErrors": Role.CONTROL,
-    "in": Role.OPERATOR,
-    "prompt": Role.CONTROL,
-    "system": Role.DIRECTIVE,
-    "template": Role.DIRECTIVE,
-    "model": Role.DIRECTIVE,
-    "script": Role.CONTROL,
-    "true": Role.CONSTANT,
-    "false": Role.CONSTANT,
-    "null": Role.CONSTANT,
-    "when": Role.CONTROL,
-    "case": Role.CONTROL,
-    "catch": Role.CONTROL,
-    "not": Role.OPERATOR,
-    "contains": Role.OPERATOR,
-    "startsWith": Role.OPERATOR,
-    "endsWith": Role.OPERATOR,
-    "sys.log": Role.STATEMENT,
-    "sys.assert": Role.STATEMENT,
+    "namespace": TokenRole.DECLARATION,
+    "use": TokenRole.DECLARATION,
+    "uses": TokenRole.DECLARATION,
+    "facet": TokenRole.DECLARATION,
+    "event": TokenRole.DECLARATION,
+    "workflow": TokenRole.DECLARATION,
+    "implicit": TokenRole.DECLARATION,
+    "schema": TokenRole.DECLARATION,
+    "with": TokenRole.MODIFIER,
+    "as": TokenRole.MODIFIER,
+    "after": TokenRole.MODIFIER,
+    "andThen": TokenRole.CONTROL,
+    "yield": TokenRole.CONTROL,
+    "foreach": TokenRole.CONTROL,
+    "failFast": TokenRole.CONTROL,
+    "collectErrors": TokenRole.CONTROL,
+    "in": TokenRole.OPERATOR,
+    "prompt": TokenRole.CONTROL,
+    "system": TokenRole.DIRECTIVE,
+    "template": TokenRole.DIRECTIVE,
+    "model": TokenRole.DIRECTIVE,
+    "script": TokenRole.CONTROL,
+    "true": TokenRole.CONSTANT,
+    "false": TokenRole.CONSTANT,
+    "null": TokenRole.CONSTANT,
+    "when": TokenRole.CONTROL,
+    "case": TokenRole.CONTROL,
+    "catch": TokenRole.CONTROL,
+    "not": TokenRole.OPERATOR,
+    "contains": TokenRole.OPERATOR,
+    "startsWith": TokenRole.OPERATOR,
+    "endsWith": TokenRole.OPERATOR,
+    "sys.log": TokenRole.STATEMENT,
+    "sys.assert": TokenRole.STATEMENT,
 }
 TYPES = BUILTIN_TYPES
 
@@ -100,7 +100,7 @@ class Token(msgspec.Struct, eq=False, gc=False):
     broken: bool
     value: str = ""
     doc: str | None = None
-    role: Role | None = None
+    role: TokenRole | None = None
     reported: bool = False
     code_line: int = 0
     _span: Span | None = None

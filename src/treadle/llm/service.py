@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.agents.step_log import StepLog
 from treadle.kernel.runs.service import Runs
 from treadle.kernel.store.queries import TaskFilter
-from treadle.lang.nodes import Directive, Facet, Name, Prompt
+from treadle.lang.nodes import Directive, Facet, Name, PromptBlock
 from treadle.lang.program import Program
 from treadle.llm.config import LLMConfig, LLMError, config_of, load_sdk, make_client, secrets_of
 from treadle.llm.conversation import Conversation, as_text, fill
@@ -171,7 +171,7 @@ class LLMService:
         description: str | None = None,
     ) -> dict[str, Json]:
         """Return a facet's returns, by one conversation."""
-        prompt = facet.prompt or Prompt((Directive(Name("template"), _default_template(facet, description)),))
+        prompt = facet.prompt or PromptBlock((Directive(Name("template"), _default_template(facet, description)),))
         parts = (self.config.system_prompt, description if facet.prompt is not None else None, fill(prompt.system or "", payload))
         # without a prompt block, the arguments follow the purpose of the facet
         text = fill(prompt.template or "", payload) if facet.prompt else f"{prompt.template}\n{as_text(dict(payload))}"

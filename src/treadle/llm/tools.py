@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from treadle.lang.nodes import Doc, Facet, ListType, OptionalType, Param, Type
+from treadle.lang.nodes import DocComment, Facet, ListType, OptionalType, Param, Type
 from treadle.lang.program import BUILT_IN, Program
 from treadle.lang.types import words as type_words
 from treadle.model.names import short_name
@@ -84,7 +84,7 @@ def _schema(program: Program, kind: Type, definitions: dict[str, Json]) -> dict[
     key = kind.name.replace(".", "__")
     if key not in definitions:
         definitions[key] = {}  # it may contain itself
-        definition = _members_schema(program, schema.fields, (schema.doc or Doc()).params, definitions)
+        definition = _members_schema(program, schema.fields, (schema.doc or DocComment()).params, definitions)
         if schema.doc is not None and schema.doc.description:
             definition["description"] = schema.doc.description
         definitions[key] = definition
@@ -208,7 +208,7 @@ def make_toolbox(program: Program, facet: Facet, registry: Tools | None, defined
 
 
 def _target(program: Program, facet: Facet, tool: str) -> dict[str, Any]:
-    doc = facet.doc or Doc()
+    doc = facet.doc or DocComment()
     text = doc.description or f"Process {facet.name}. Parameters: {_signature(facet) or 'none'}."
     schema = object_schema(program, facet.returns, doc.returns)
     return {"name": tool, "description": f"{text}\nGive the final answer by calling this tool.", "input_schema": schema}
@@ -217,7 +217,7 @@ def _target(program: Program, facet: Facet, tool: str) -> dict[str, Any]:
 def _other(program: Program, name: str, tool: str, registry: Tools | None) -> dict[str, Any]:
     facet = _facet(program, name)
     if facet is not None:
-        doc = facet.doc or Doc()
+        doc = facet.doc or DocComment()
         described = doc.description or f"Run {facet.name}. Parameters: {_signature(facet) or 'none'}."
         return {"name": tool, "description": described, "input_schema": object_schema(program, facet.params, doc.params)}
     handler = None if registry is None else registry.find(name)

@@ -59,7 +59,7 @@ class Hold:
     TASK_PAUSED = 8
 
 
-class Machine(msgspec.Struct, frozen=True):
+class StateMachine(msgspec.Struct, frozen=True):
     """A state machine: the initial state, the transitions, and the final states."""
 
     entity: str
@@ -138,9 +138,9 @@ HELD_TRANSITIONS = frozenset(
 )
 """Transitions that need an owner: the holder of the claim makes them, or (`expire`) the expiry of its lease."""
 
-TASK = Machine("task", _P, frozenset(FINAL_TASK_STATES), TASK_TRANSITIONS)
+TASK = StateMachine("task", _P, frozenset(FINAL_TASK_STATES), TASK_TRANSITIONS)
 
-RUN = Machine(
+RUN = StateMachine(
     "run",
     RunState.PENDING,
     frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELED}),
@@ -158,7 +158,7 @@ RUN = Machine(
     },
 )
 
-STEP = Machine(
+STEP = StateMachine(
     "step",
     StepState.PENDING,
     frozenset({StepState.COMPLETED, StepState.FAILED, StepState.CANCELED}),
@@ -179,7 +179,7 @@ STEP = Machine(
 """A step pauses, resumes and is canceled with its run or its task: an open step shows that, and its row does not change. A step
 whose code still executes after a pause is running; one without code (a block, a wait) is running again once it is resumed."""
 
-APPROVAL = Machine(
+APPROVAL = StateMachine(
     "approval",
     "pending",
     frozenset({"approved", "denied", "expired", "canceled"}),
@@ -203,7 +203,7 @@ _ACTIVE_OR_PAUSED: dict[tuple[str, str], str] = {
     ("paused", "remove"): "removed",
 }
 
-SCHEDULE = Machine(
+SCHEDULE = StateMachine(
     "schedule",
     "active",
     frozenset({"finished", "removed"}),
@@ -215,25 +215,25 @@ SCHEDULE = Machine(
     },
 )
 
-WATCHER = Machine("watcher", "active", frozenset({"removed"}), {**_ACTIVE_OR_PAUSED, ("active", "fire"): "active"})
+WATCHER = StateMachine("watcher", "active", frozenset({"removed"}), {**_ACTIVE_OR_PAUSED, ("active", "fire"): "active"})
 
-ALERT_RULE = Machine(
+ALERT_RULE = StateMachine(
     "alert_rule",
     "active",
     frozenset({"removed"}),
     {("active", "edit"): "active", ("active", "silence"): "active", ("active", "remove"): "removed"},
 )
 
-ALERT = Machine("alert", "firing", frozenset({"resolved"}), {("firing", "resolve"): "resolved"})
+ALERT = StateMachine("alert", "firing", frozenset({"resolved"}), {("firing", "resolve"): "resolved"})
 """One cause of a rule, from the time it has lasted long enough until it is gone."""
 
-EXTERNAL = Machine("external_production_record", "live", frozenset({"ended"}), {("live", "resolve"): "ended"})
+EXTERNAL = StateMachine("external_production_record", "live", frozenset({"ended"}), {("live", "resolve"): "ended"})
 """The record of an external job: live until the job is resolved. The outcome of the job is in its task."""
 
-PRODUCTION = Machine("render_event", "produced", frozenset({"produced"}), {})
+PRODUCTION = StateMachine("render_event", "produced", frozenset({"produced"}), {})
 """The product of an external job; it is stored once, and makes no transition."""
 
-TOKEN = Machine(
+TOKEN = StateMachine(
     "token",
     "new",
     frozenset({"revoked", "expired"}),
@@ -242,7 +242,7 @@ TOKEN = Machine(
 """A token is created in one commit with its first transition, so the log names its creator. It is unusable as soon as it expires;
 the next cleanup writes `expire`."""
 
-SESSION = Machine(
+SESSION = StateMachine(
     "session",
     "new",
     frozenset({"closed", "expired"}),
@@ -250,16 +250,16 @@ SESSION = Machine(
 )
 """A dashboard session. It is unusable without its token and after its expiry, which `expire` records later."""
 
-REQUEST = Machine("request", "kept", frozenset({"kept"}), {})
+REQUEST = StateMachine("request", "kept", frozenset({"kept"}), {})
 """A request with an idempotency key, and its response: it makes no transitions, and is pruned when its time has passed."""
 
-DECLARATIONS = Machine("declarations", "current", frozenset(), {("current", "sync"): "current"})
+DECLARATIONS = StateMachine("declarations", "current", frozenset(), {("current", "sync"): "current"})
 """The limits and schedules that programs declare in code; one record per namespace. Each change of it is a transition."""
 
-THREAD = Machine("thread", "kept", frozenset({"removed"}), {("kept", "remove"): "removed"})
+THREAD = StateMachine("thread", "kept", frozenset({"removed"}), {("kept", "remove"): "removed"})
 """The checkpoints of one thread of an agent framework; they are items of the record, and its task is the writer."""
 
-OBJECTIVE = Machine(
+OBJECTIVE = StateMachine(
     "objective",
     "NEW",
     frozenset({"DONE"}),
@@ -285,14 +285,16 @@ OBJECTIVE = Machine(
     },
 )
 
-READINESS_EVENT = Machine("readiness_event", "unprocessed", frozenset({"processed"}), {("unprocessed", "process"): "processed"})
+READINESS_EVENT = StateMachine(
+    "readiness_event", "unprocessed", frozenset({"processed"}), {("unprocessed", "process"): "processed"}
+)
 
-WORKORDER = Machine("workorder", "CREATED", frozenset({"EXECUTED"}), {("CREATED", "execute"): "EXECUTED"})
+WORKORDER = StateMachine("workorder", "CREATED", frozenset({"EXECUTED"}), {("CREATED", "execute"): "EXECUTED"})
 
 
-def _written_once(entity: str) -> Machine:
+def _written_once(entity: str) -> StateMachine:
     """Return the machine of an immutable entity: the database refuses every update."""
-    return Machine(entity, "written", frozenset({"written"}), {})
+    return StateMachine(entity, "written", frozenset({"written"}), {})
 
 
 CONTEXT_SNAPSHOT = _written_once("context_snapshot")
@@ -302,7 +304,7 @@ PAUSE_STATE = _written_once("pause_state")
 
 GOAL_MACHINES = (OBJECTIVE, READINESS_EVENT, WORKORDER, CONTEXT_SNAPSHOT, OUTPUT_BUNDLE, RUN_RECORD, PAUSE_STATE)
 
-MACHINES: dict[str, Machine] = {
+MACHINES: dict[str, StateMachine] = {
     machine.entity: machine
     for machine in (
         TASK,

@@ -268,7 +268,7 @@ LOST_AFTER = 3
 # --- the columns of a task ---
 
 
-class Use(Flag):
+class ColumnUse(Flag):
     """The tables that have a column, and the statements that copy its value unchanged."""
 
     LIVE = auto()
@@ -284,61 +284,61 @@ class Use(Flag):
     GIVEN = KEPT | NEW
 
 
-class Column(NamedTuple):
+class TaskColumn(NamedTuple):
     """A column of the tables `tasks` and `finished`, which have a field of the same name in `Task`."""
 
     name: str
     type: str
     """The PostgreSQL type; SQLite stores `uuid` and `text` as text, and numbers as integers."""
-    use: Use
+    use: ColumnUse
 
 
 TASK_COLUMNS = (
-    Column("id", "uuid", Use.GIVEN),
-    Column("queue_id", "integer", Use.GIVEN),
-    Column("namespace", "text", Use.GIVEN),
-    Column("priority", "integer", Use.GIVEN),
-    Column("state", "text", Use.BOTH),
-    Column("hold", "integer", Use.LIVE | Use.NEW),
-    Column("due_at", "bigint", Use.BOTH | Use.CARRIED),
-    Column("wake_at", "bigint", Use.LIVE),
-    Column("owner_id", "text", Use.BOTH | Use.CARRIED),
-    Column("claim_version", "integer", Use.KEPT),
-    Column("claimed_at", "bigint", Use.KEPT),
-    Column("heartbeat_at", "bigint", Use.LIVE),
-    Column("attempt", "integer", Use.BOTH | Use.CARRIED),
-    Column("failures", "integer", Use.BOTH | Use.CARRIED),
-    Column("takeovers", "integer", Use.BOTH | Use.CARRIED),
-    Column("version", "integer", Use.BOTH),
-    Column("created_at", "bigint", Use.KEPT),
-    Column("deadline_at", "bigint", Use.BOTH | Use.CARRIED),
-    Column("timeout_for", "bigint", Use.GIVEN),
-    Column("progress_for", "bigint", Use.GIVEN),
-    Column("progress_at", "bigint", Use.LIVE),
-    Column("progress", "text", Use.KEPT),
-    Column("run_id", "uuid", Use.GIVEN),
-    Column("step_id", "uuid", Use.GIVEN),
-    Column("flow_id", "text", Use.GIVEN),
-    Column("scope", "text", Use.GIVEN),
-    Column("root_id", "uuid", Use.KEPT),
-    Column("trace_id", "text", Use.GIVEN),
-    Column("limit_key", "text", Use.BOTH | Use.NEW | Use.CARRIED),
-    Column("unique_key", "text", Use.BOTH | Use.NEW | Use.CARRIED),
-    Column("policy", "text", Use.GIVEN),
-    Column("payload", "text", Use.BOTH | Use.NEW | Use.CARRIED),
-    Column("checkpoint", "text", Use.KEPT),
-    Column("error", "text", Use.BOTH),
-    Column("doing", "text", Use.LIVE),
-    Column("fairness_key", "text", Use.GIVEN),
-    Column("created_by", "text", Use.GIVEN),
-    Column("seq", "bigint", Use.FINISHED),
-    Column("transition", "text", Use.FINISHED),
-    Column("from_state", "text", Use.FINISHED),
-    Column("actor", "text", Use.FINISHED),
-    Column("finished_at", "bigint", Use.FINISHED),
-    Column("result", "text", Use.FINISHED),
-    Column("error_code", "text", Use.FINISHED),
-    Column("fingerprint", "text", Use.FINISHED),
+    TaskColumn("id", "uuid", ColumnUse.GIVEN),
+    TaskColumn("queue_id", "integer", ColumnUse.GIVEN),
+    TaskColumn("namespace", "text", ColumnUse.GIVEN),
+    TaskColumn("priority", "integer", ColumnUse.GIVEN),
+    TaskColumn("state", "text", ColumnUse.BOTH),
+    TaskColumn("hold", "integer", ColumnUse.LIVE | ColumnUse.NEW),
+    TaskColumn("due_at", "bigint", ColumnUse.BOTH | ColumnUse.CARRIED),
+    TaskColumn("wake_at", "bigint", ColumnUse.LIVE),
+    TaskColumn("owner_id", "text", ColumnUse.BOTH | ColumnUse.CARRIED),
+    TaskColumn("claim_version", "integer", ColumnUse.KEPT),
+    TaskColumn("claimed_at", "bigint", ColumnUse.KEPT),
+    TaskColumn("heartbeat_at", "bigint", ColumnUse.LIVE),
+    TaskColumn("attempt", "integer", ColumnUse.BOTH | ColumnUse.CARRIED),
+    TaskColumn("failures", "integer", ColumnUse.BOTH | ColumnUse.CARRIED),
+    TaskColumn("takeovers", "integer", ColumnUse.BOTH | ColumnUse.CARRIED),
+    TaskColumn("version", "integer", ColumnUse.BOTH),
+    TaskColumn("created_at", "bigint", ColumnUse.KEPT),
+    TaskColumn("deadline_at", "bigint", ColumnUse.BOTH | ColumnUse.CARRIED),
+    TaskColumn("timeout_for", "bigint", ColumnUse.GIVEN),
+    TaskColumn("progress_for", "bigint", ColumnUse.GIVEN),
+    TaskColumn("progress_at", "bigint", ColumnUse.LIVE),
+    TaskColumn("progress", "text", ColumnUse.KEPT),
+    TaskColumn("run_id", "uuid", ColumnUse.GIVEN),
+    TaskColumn("step_id", "uuid", ColumnUse.GIVEN),
+    TaskColumn("flow_id", "text", ColumnUse.GIVEN),
+    TaskColumn("scope", "text", ColumnUse.GIVEN),
+    TaskColumn("root_id", "uuid", ColumnUse.KEPT),
+    TaskColumn("trace_id", "text", ColumnUse.GIVEN),
+    TaskColumn("limit_key", "text", ColumnUse.BOTH | ColumnUse.NEW | ColumnUse.CARRIED),
+    TaskColumn("unique_key", "text", ColumnUse.BOTH | ColumnUse.NEW | ColumnUse.CARRIED),
+    TaskColumn("policy", "text", ColumnUse.GIVEN),
+    TaskColumn("payload", "text", ColumnUse.BOTH | ColumnUse.NEW | ColumnUse.CARRIED),
+    TaskColumn("checkpoint", "text", ColumnUse.KEPT),
+    TaskColumn("error", "text", ColumnUse.BOTH),
+    TaskColumn("doing", "text", ColumnUse.LIVE),
+    TaskColumn("fairness_key", "text", ColumnUse.GIVEN),
+    TaskColumn("created_by", "text", ColumnUse.GIVEN),
+    TaskColumn("seq", "bigint", ColumnUse.FINISHED),
+    TaskColumn("transition", "text", ColumnUse.FINISHED),
+    TaskColumn("from_state", "text", ColumnUse.FINISHED),
+    TaskColumn("actor", "text", ColumnUse.FINISHED),
+    TaskColumn("finished_at", "bigint", ColumnUse.FINISHED),
+    TaskColumn("result", "text", ColumnUse.FINISHED),
+    TaskColumn("error_code", "text", ColumnUse.FINISHED),
+    TaskColumn("fingerprint", "text", ColumnUse.FINISHED),
 )
 """The one description of a task's columns: the stores generate their column lists and their decoding from it.
 

@@ -182,7 +182,7 @@ HASH_LIMIT = 64 * 1024 * 1024
 FETCH_FOR = 30_000
 
 
-class Source(Stored, frozen=True, kw_only=True, omit_defaults=True):
+class WatchSource(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The place to scan: files of a directory that match a pattern, one file, or the response of an address."""
 
     kind: Annotated[str, words(SOURCES)]
@@ -224,7 +224,7 @@ class Noticed(Stored, frozen=True, kw_only=True, omit_defaults=True):
 class WatcherBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The body of a watcher's record."""
 
-    source: Source
+    source: WatchSource
     target: Target
     changes: tuple[Annotated[str, words(CHANGES)], ...] = (CREATED, MODIFIED)
     every_for: int = EVERY_FOR

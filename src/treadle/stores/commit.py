@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence, Set
 from operator import itemgetter
 
 from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
-from treadle.kernel.store.units import DONE, DOUBTFUL_TRANSITIONS, Answer, Finish, Keep, Park, Revive, Unit, Verdict
+from treadle.kernel.store.units import DONE, DOUBTFUL_TRANSITIONS, Finish, Keep, Park, Revive, Unit, UnitAnswer, Verdict
 from treadle.model.errors import StoreBusy
 from treadle.model.names import QueueKey
 from treadle.model.states import Hold, TaskState
@@ -68,7 +68,7 @@ from treadle.stores.writes import (
 QueueIds = Mapping[QueueKey, int]
 
 
-async def commit(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) -> list[Answer]:
+async def commit(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) -> list[UnitAnswer]:
     """Apply the units; return the answers in their order. `queue_ids` has the queues of all new tasks.
 
     Most commits are plain, and take one statement.
@@ -84,7 +84,7 @@ async def commit(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) -
     return await _commit_keys(session, queue_ids, units)
 
 
-async def _commit_keys(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) -> list[Answer]:
+async def _commit_keys(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) -> list[UnitAnswer]:
     if not has_keys(units):
         return await _commit(session, queue_ids, units)
     async with session.joined():
@@ -93,7 +93,7 @@ async def _commit_keys(session: Session, queue_ids: QueueIds, units: Sequence[Un
         return await settle_keys(session, deduped, units, answers)
 
 
-async def _commit(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) -> list[Answer]:
+async def _commit(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) -> list[UnitAnswer]:
     if (ends := _plain_ends(units)) is not None:
         rows = sorted(ends, key=itemgetter(0))
         if await session.execute("finish", rows=rows, limited=False) == len(ends):
@@ -141,7 +141,7 @@ def _is_special(task: NewTask) -> bool:
     return bool(task.step_id or task.limit_key or task.fairness_key)
 
 
-async def _commit_guarded(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) -> list[Answer]:
+async def _commit_guarded(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) -> list[UnitAnswer]:
     """Lock the rows that the units name, decide the units, and apply them."""
     snapshot = await take_snapshot(session, units)
     inserted_runs: set[str] = set()
@@ -179,7 +179,7 @@ def _is_repeated(decision: CommitPlan, inserted: Inserted) -> bool:
 
 def _answers(
     decision: CommitPlan, queue_ids: QueueIds, limited: Limited, inserted: Inserted, queues: Mapping[int, set[int]]
-) -> list[Answer]:
+) -> list[UnitAnswer]:
     """Return the answers: done, the keys that were taken, and the queues in which tasks became ready."""
     answers = list(decision.answers)
     tasks = {task.id: task for task in inserted.tasks}
@@ -191,7 +191,7 @@ def _answers(
     return answers
 
 
-def _settled_answer(unit: Unit, row: GuardedTask | None, limited: Limited) -> Answer:
+def _settled_answer(unit: Unit, row: GuardedTask | None, limited: Limited) -> UnitAnswer:
     match unit.settlement:
         case Park(hold=0, delay=None, stays=False) | Revive(delay=None) as transition if (
             row is not None and row.id not in limited.task_ids
@@ -200,7 +200,7 @@ def _settled_answer(unit: Unit, row: GuardedTask | None, limited: Limited) -> An
                 isinstance(transition, Park) and transition.state == TaskState.AWAITING_EXTERNAL
             )  # a paused run does not hold it
             pauses = Hold.RUN_PAUSED | (0 if transition.transition == "resume" else Hold.TASK_PAUSED)
-            return DONE if row.hold & pauses and not polled else Answer(Verdict.DONE, queue_ids=(row.queue_id,))
+            return DONE if row.hold & pauses and not polled else UnitAnswer(Verdict.DONE, queue_ids=(row.queue_id,))
         case Keep() | None if row is not None and isinstance(unit.guard, Claim):
             return kept_answer(row.hold)
         case _:
@@ -258,7 +258,7 @@ async def take_keys(session: Session, units: Sequence[Unit]) -> Deduped:
     return leave_out(units, dict(zip((key for key, _ in wanted), holders, strict=True)))
 
 
-async def settle_keys(session: Session, deduped: Deduped, asked: Sequence[Unit], answers: Sequence[Answer]) -> list[Answer]:
+async def settle_keys(session: Session, deduped: Deduped, asked: Sequence[Unit], answers: Sequence[UnitAnswer]) -> list[UnitAnswer]:
     """Update the keys after the commit; return the answers to the original units."""
     answered = deduped.answer(asked, answers)
     for name, keys in (("give_back", deduped.lost), ("hand_over", deduped.moved)):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.kernel.store.queries import Extension, Membership, Renewal
+from treadle.kernel.store.queries import LeaseExtension, Membership, Renewal
 from treadle.model.tasks import LOST_AFTER, Claim, Server
 from treadle.stores.rules.encoding import SERVER_JSON
 from treadle.stores.session import Session
@@ -14,7 +14,7 @@ from treadle.stores.session import Session
 
 async def extend(
     session: Session, channel: str, renewals: Sequence[Renewal], lease_for: int, *, within_timeout: bool = False
-) -> dict[str, Extension]:
+) -> dict[str, LeaseExtension]:
     """Extend the claims that are held; return their new ends by task id. `within_timeout`: not past the attempt's timeout either.
 
     Notifies the channel of tasks that became ready while their renewal waited: it had locked them, so that claims skipped them.
@@ -22,7 +22,7 @@ async def extend(
     ordered = sorted(renewals, key=lambda renewal: renewal.claim.task_id)
     rows = [(r.claim.task_id, r.claim.version, r.claim.owner_id, r.progressed, r.progress) for r in ordered]
     extended = await session.fetch("extend", rows=rows, lease_for=lease_for, within_timeout=within_timeout) if rows else []
-    extensions = {task_id: Extension(until_at, now) for task_id, until_at, now in extended}
+    extensions = {task_id: LeaseExtension(until_at, now) for task_id, until_at, now in extended}
     if lost := [row[0] for row in rows if row[0] not in extensions]:
         await session.coordinate("announce_ready", channel=channel, ids=lost)
     return extensions

@@ -11,16 +11,16 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
-from treadle.kernel.store.ports import Span
+from treadle.kernel.store.ports import ScanRange
 from treadle.kernel.store.queries import (
     LATEST_FAILURE,
     NEWEST,
-    DeadLetter,
     DeadLetterFilter,
     DeadLetterGroup,
-    Extension,
+    DeadLetterRef,
+    EntityHistory,
     FailedRun,
-    History,
+    LeaseExtension,
     OpenWork,
     Place,
     QueueDepth,
@@ -217,10 +217,10 @@ class Log(ReadPort):
     async def list_takeovers(self, run_id: str, limit: int) -> list[Transition]:
         return await self._database.fetch_as(Transition, "list_takeovers", run_id=run_id, limit=max(limit, 0))
 
-    async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
+    async def list_histories(self, after_id: str | None, limit: int) -> list[EntityHistory]:
         rows = await self._database.fetch("list_histories", after_id=after_id or _FIRST_ID, limit=max(limit, 0))
         return [
-            History(entity, entity_id, state, version, tuple(_decode_transitions(transitions)))
+            EntityHistory(entity, entity_id, state, version, tuple(_decode_transitions(transitions)))
             for entity, entity_id, state, version, transitions in rows
         ]
 
@@ -274,10 +274,10 @@ class SearchPort(ReadPort):
             tags.setdefault(owner_id, {})[key] = value
         return tags
 
-    async def list_tagged(self, span: Span, key: str, value: str, limit: int) -> list[Place]:
+    async def list_tagged(self, span: ScanRange, key: str, value: str, limit: int) -> list[Place]:
         return places(await self._database.fetch("list_tagged", **values_of(span), key=key, value=value, limit=max(limit, 0)))
 
-    async def list_failing_tasks(self, span: Span, limit: int) -> list[Place]:
+    async def list_failing_tasks(self, span: ScanRange, limit: int) -> list[Place]:
         return places(await self._database.fetch("list_failing_tasks", **values_of(span), limit=max(limit, 0)))
 
     async def list_run_names(self, prefix: str, limit: int) -> list[str]:
@@ -288,7 +288,7 @@ class SearchPort(ReadPort):
         return await self._list_ids(_ID_STATEMENTS.get(entity, "list_record_ids"), **values)
 
 
-def values_of(span: Span) -> dict[str, Any]:
+def values_of(span: ScanRange) -> dict[str, Any]:
     """Return the span as values of a statement."""
     before_at, before_id = span.before
     return {"entity": span.entity, "namespace": span.namespace, "after": span.after, "before_at": before_at, "before_id": before_id}
@@ -496,7 +496,7 @@ _LAST_SEQ = 2**62
 class TaskPort(ReadPort):
     """The part of the `TaskStore` that both stores have in common."""
 
-    async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
+    async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, LeaseExtension]:
         channel = self._database.channel
         return await self._database.write(lambda session: leases.extend(session, channel, renewals, lease_for, within_timeout=True))
 
@@ -612,9 +612,9 @@ class DeadLetterPort(ReadPort):
     async def list_newest(self, which: DeadLetterFilter, limit: int) -> list[Task]:
         return await self._database.fetch_as(Task, "list_dead_letters", **_values(which), limit=max(limit, 0))
 
-    async def walk(self, which: DeadLetterFilter, limit: int) -> list[DeadLetter]:
+    async def walk(self, which: DeadLetterFilter, limit: int) -> list[DeadLetterRef]:
         return [
-            DeadLetter(Seen(task_id, version, claim_version), seq, root_id, run_id)
+            DeadLetterRef(Seen(task_id, version, claim_version), seq, root_id, run_id)
             for task_id, version, claim_version, seq, root_id, run_id in await self._database.fetch(
                 "walk_dead_letters", **_values(which), limit=max(limit, 0)
             )

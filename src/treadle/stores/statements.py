@@ -34,7 +34,7 @@ from typing import NamedTuple
 import msgspec
 
 from treadle.model.runs import RANKS, Doing
-from treadle.model.tasks import TASK_COLUMNS, Column, Task, Use
+from treadle.model.tasks import TASK_COLUMNS, ColumnUse, Task, TaskColumn
 
 _NAME = re.compile(r"^-- name: (\w+)(?:\(([\w, *]*)\))?(?: (?:on|as) (\w+))?\s*$", re.MULTILINE)
 _MIGRATION = re.compile(r"^(\d{4})_(\w+)\.(up|down)\.sql$")
@@ -42,14 +42,14 @@ _TEXT_ARRAY = re.compile(r"\$(\d+)::text::(\w+)\[\]")
 _LIST = re.compile(r"\{(?:(json|text|all|value|array|scalar|after|sql|rank):)?(?:(\w+)\.)?(\w+)\}")
 
 
-def _with(use: Use, *, without: tuple[str, ...] = ()) -> tuple[Column, ...]:
+def _with(use: ColumnUse, *, without: tuple[str, ...] = ()) -> tuple[TaskColumn, ...]:
     return tuple(column for column in TASK_COLUMNS if use in column.use and column.name not in without)
 
 
 _INPUTS = (
-    Column("delay", "bigint", Use.NEW),
-    Column("deadline_for", "bigint", Use.NEW),
-    Column("root_id", "uuid", Use.NEW),
+    TaskColumn("delay", "bigint", ColumnUse.NEW),
+    TaskColumn("deadline_for", "bigint", ColumnUse.NEW),
+    TaskColumn("root_id", "uuid", ColumnUse.NEW),
 )
 """Values of a new task from which an insert computes columns."""
 
@@ -58,16 +58,16 @@ _LEASE = ("wake_at", "owner_id", "claim_version", "claimed_at", "heartbeat_at", 
 
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(Task)}
 
-COLUMN_SETS: dict[str, tuple[Column, ...]] = {
-    "live": _with(Use.LIVE),
-    "finished": _with(Use.FINISHED),
-    "new": _with(Use.NEW),
-    "given": (*_with(Use.NEW), *_INPUTS),
-    "carried": _with(Use.CARRIED),
-    "revived": _with(Use.REVIVED),
-    "unclaimed": _with(Use.LIVE, without=("namespace", "hold", "created_by", *_LEASE)),
+COLUMN_SETS: dict[str, tuple[TaskColumn, ...]] = {
+    "live": _with(ColumnUse.LIVE),
+    "finished": _with(ColumnUse.FINISHED),
+    "new": _with(ColumnUse.NEW),
+    "given": (*_with(ColumnUse.NEW), *_INPUTS),
+    "carried": _with(ColumnUse.CARRIED),
+    "revived": _with(ColumnUse.REVIVED),
+    "unclaimed": _with(ColumnUse.LIVE, without=("namespace", "hold", "created_by", *_LEASE)),
     "claimed": _with(
-        Use.LIVE, without=("namespace", "hold", "owner_id", "heartbeat_at", "progress_at", "root_id", "doing", "created_by")
+        ColumnUse.LIVE, without=("namespace", "hold", "owner_id", "heartbeat_at", "progress_at", "root_id", "doing", "created_by")
     ),
 }
 """Sets of task columns: an insert copies `new` from a new task, of which `given` are all values; a claim leaves `unclaimed`
@@ -117,7 +117,7 @@ def _expand(match: re.Match[str]) -> str:
     return ", ".join(parts)
 
 
-def _default(column: Column) -> str:
+def _default(column: TaskColumn) -> str:
     default = _DEFAULTS[column.name]
     return f"{'null' if default is None else default}::{column.type} as {column.name}"
 

@@ -25,7 +25,6 @@ from treadle.kernel.store.units import (
     DONE,
     DOUBTFUL_TRANSITIONS,
     Amend,
-    Answer,
     CancelRunTasks,
     ClearInbox,
     Dismiss,
@@ -43,6 +42,7 @@ from treadle.kernel.store.units import (
     Row,
     RunTransition,
     Unit,
+    UnitAnswer,
     Verdict,
 )
 from treadle.model.errors import IllegalTransition, InvalidInput, StoreBusy
@@ -177,7 +177,7 @@ async def insert_runs(session: Session, snapshot: Snapshot, inserted: set[str], 
         holder = run.id if key is None else holders.get((run.namespace, key))
         if holder is None:
             raise StoreBusy(f"The run with the idempotency key {key} was pruned at this very moment; try again.")
-        snapshot.refused[position] = DONE if holder == run.id else Answer(Verdict.DONE, existing={key or "": holder})
+        snapshot.refused[position] = DONE if holder == run.id else UnitAnswer(Verdict.DONE, existing={key or "": holder})
     return not refused
 
 
@@ -296,7 +296,7 @@ def _step_row(step: Step) -> tuple[Any, ...]:
     return (step.id, step.run_id, step.parent_id, step.ordinal, step.kind, step.name, step.facet, step.state, step.body)
 
 
-async def put_checkpoints(session: Session, units: Sequence[Unit]) -> list[Answer]:
+async def put_checkpoints(session: Session, units: Sequence[Unit]) -> list[UnitAnswer]:
     """Apply units that are checkpoints: one statement checks all claims and stores all steps."""
     rows = [
         (position, unit.guard.task_id, unit.guard.version, unit.guard.owner_id, *_step_row(step))
@@ -366,11 +366,11 @@ async def find_holders(session: Session, records: Sequence[Record]) -> dict[Name
 class _Refused(Exception):
     """The records of these units exist, or their names are taken: the changes so far must be rolled back."""
 
-    def __init__(self, answers: dict[int, Answer]) -> None:
+    def __init__(self, answers: dict[int, UnitAnswer]) -> None:
         self.answers = answers
 
 
-async def write_records(session: Session, units: Mapping[int, Unit]) -> dict[int, Answer]:
+async def write_records(session: Session, units: Mapping[int, Unit]) -> dict[int, UnitAnswer]:
     """Change and insert the records of units, by position; or do nothing, and return answers to units that are refused after all.
 
     Changes existing records first, which may free names.
@@ -400,12 +400,12 @@ async def _insert_records(session: Session, new: Sequence[tuple[int, Record]]) -
         return
     existing = {row[0] for row in await session.fetch("list_existing", ids=[record.id for _, record in refused])}
     holders = await find_holders(session, [record for _, record in refused])
-    answers: dict[int, Answer] = {}
+    answers: dict[int, UnitAnswer] = {}
     for position, record in refused:
         holder = record.id if record.id in existing else holders.get(name_of(record))
         if holder is None:
             raise StoreBusy(f"The record with the name {record.name} ended at this very moment; try again.")
-        answers[position] = DONE if holder == record.id else Answer(Verdict.DONE, existing={record.name or "": holder})
+        answers[position] = DONE if holder == record.id else UnitAnswer(Verdict.DONE, existing={record.name or "": holder})
     raise _Refused(answers)
 
 

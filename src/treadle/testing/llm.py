@@ -145,7 +145,7 @@ MessagesServer = ModelServer
 
 
 def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class ModelRequestHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))))
             key = (self.headers.get("authorization") or self.headers.get("x-api-key") or "").removeprefix("Bearer ")
@@ -177,7 +177,7 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
         def log_message(self, *_: Any) -> None:
             """Log nothing."""
 
-    return Handler
+    return ModelRequestHandler
 
 
 _PIECES = 3

@@ -18,10 +18,10 @@ from treadle.evaluator import (
     Errored,
     Finished,
     Limits,
+    RequestedTask,
     ScriptRequest,
     Started,
     StepError,
-    TaskRequest,
 )
 from treadle.evaluator.simulated import SimulatedRun
 from treadle.lang import Program, compile_sources
@@ -33,7 +33,7 @@ from treadle.model.values import decode, encode
 
 Sources = str | Mapping[str, str] | Iterable[tuple[str, str]]
 Handler = Callable[[dict[str, Any]], dict[str, Any] | Awaitable[dict[str, Any] | None] | None]
-Order = Callable[[Sequence[TaskRequest]], int]
+Order = Callable[[Sequence[RequestedTask]], int]
 ScriptRunner = Callable[[ScriptRequest, dict[str, Any]], dict[str, Any]]
 
 _SCRIPT_LIMIT = 30.0
@@ -117,7 +117,7 @@ class _Performer:
         self._handlers, self._script_runner = handlers, script_runner
         self._loop: asyncio.Runner | None = None
 
-    def perform(self, task: TaskRequest, payload: dict[str, Any]) -> Finished | Errored:
+    def perform(self, task: RequestedTask, payload: dict[str, Any]) -> Finished | Errored:
         """Call the handler or run the script; an exception fails the step."""
         handler: Any = self._handler(task.facet) if task.script is None else None
         try:

@@ -25,7 +25,7 @@ from treadle.kernel.queue.decide import (
     settlement_of,
 )
 from treadle.kernel.store.process import failpoint
-from treadle.kernel.store.units import Answer, Park, Row, Unit, Verdict, returned, tag_rows
+from treadle.kernel.store.units import Park, Row, Unit, UnitAnswer, Verdict, returned, tag_rows
 from treadle.kernel.telemetry.events import (
     LeaseLost,
     LoopError,
@@ -343,7 +343,7 @@ class AttemptRunner:
         failpoint("settle.before_commit")
         sent_at = self._measured_at()
 
-        def answered(answer: Answer | BaseException) -> None:
+        def answered(answer: UnitAnswer | BaseException) -> None:
             again = False
             try:
                 if isinstance(answer, BaseException):
@@ -386,7 +386,7 @@ class AttemptRunner:
         answer = await self._commit(attempt, decided)
         self._answered(attempt.task, answer, decided, started_at, sent_at)
 
-    async def _commit(self, attempt: Attempt, decided: TaskDecision) -> Answer:
+    async def _commit(self, attempt: Attempt, decided: TaskDecision) -> UnitAnswer:
         """Commit the settlement, and retry while the store cannot be reached, so that finished work is not done again.
 
         The lease is renewed meanwhile; the store decides whether it still held.
@@ -405,7 +405,7 @@ class AttemptRunner:
                 await self._clock.sleep(delay)
                 delay = STORE_BACKOFF.after(delay)
 
-    def _answered(self, task: Task, answer: Answer, decided: TaskDecision, started_at: float, sent_at: float | None) -> None:
+    def _answered(self, task: Task, answer: UnitAnswer, decided: TaskDecision, started_at: float, sent_at: float | None) -> None:
         failpoint("settle.after_commit")
         settlement = settlement_of(decided)
         if (observe := self._telemetry.observe) is not None and sent_at is not None:
@@ -415,7 +415,7 @@ class AttemptRunner:
 
     # counts and measurements
 
-    def _settled(self, task: Task, answer: Answer, transition: str, error: str | None, started_at: float) -> None:
+    def _settled(self, task: Task, answer: UnitAnswer, transition: str, error: str | None, started_at: float) -> None:
         if answer.verdict is Verdict.DONE:
             self._count(task, transition, error, started_at)
         else:

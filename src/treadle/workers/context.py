@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 import msgspec
 
 from treadle.kernel.effects.decide import current_keys
-from treadle.kernel.store.units import Answer, Row
+from treadle.kernel.store.units import Row, UnitAnswer
 from treadle.model.approvals import split_checkpoint
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, NonRetryable, Refused
@@ -36,7 +36,7 @@ Isolation = Literal["loop", "thread", "process"]
 class Settled(msgspec.Struct, frozen=True):
     """The result of one of the engine's own handlers that has settled its task itself; `answer` is the store's answer."""
 
-    answer: Answer
+    answer: UnitAnswer
 
 
 class RegisteredHandler(msgspec.Struct, frozen=True):

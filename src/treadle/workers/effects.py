@@ -56,7 +56,7 @@ _FURTHER_KEYS = 8
 _Types = tuple[type[BaseException], ...]
 
 
-class _Request(NamedTuple):
+class _EffectRequest(NamedTuple):
     effect: Effect
     identical: list[bool]
     """For each identical effect of this attempt: whether its outcome is unknown, so that it may be requested again."""
@@ -146,7 +146,7 @@ class AttemptEffects:
         failpoint("effect.made")
         return self._wait_for(self._record_success(begin, response))
 
-    def _effect(self, action: str, request: Json, key: str | None, on_unknown: str) -> _Request:
+    def _effect(self, action: str, request: Json, key: str | None, on_unknown: str) -> _EffectRequest:
         """Return the effect with its number among the identical effects of this attempt."""
         task = self._task
         fails = check_reaction(on_unknown, FAIL, REPEAT) == FAIL
@@ -162,9 +162,9 @@ class AttemptEffects:
                 f"The effect key {key!r} of {action} was already used in this attempt; each key identifies one effect."
             )
         effect = Effect.of(task.id, task.step_id, task.root_id, action, request, key=key, ordinal=number + 1)
-        return _Request(effect, identical, number, again, fails)
+        return _EffectRequest(effect, identical, number, again, fails)
 
-    async def _begin(self, requested: _Request) -> EffectOutcome | Begin:
+    async def _begin(self, requested: _EffectRequest) -> EffectOutcome | Begin:
         """Return the recorded outcome, or commit that the effect begins."""
         failpoint("effect.before_begin")
         task, effect = self._task, requested.effect
@@ -231,7 +231,7 @@ class AttemptEffects:
         failpoint("effect.recorded")
         return response
 
-    async def _record_failure(self, begin: Begin, requested: _Request, error: BaseException, unknown: _Types) -> None:
+    async def _record_failure(self, begin: Begin, requested: _EffectRequest, error: BaseException, unknown: _Types) -> None:
         """Record a definite failure; otherwise log that the outcome is unknown."""
         if is_definite(error, unknown):
             await self._commit(Unit(self._token, rows=(failed(begin, error, self._kernel.value_store, self._task.version),)))

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from treadle.api.flows import DryRunCall, FlowDryRun
-from treadle.evaluator import Errored, Finished, Limits, Started, TaskRequest
+from treadle.evaluator import Errored, Finished, Limits, RequestedTask, Started
 from treadle.evaluator.simulated import SimulatedRun
 from treadle.kernel.runs.flows import check_inputs, check_result, declared_returns
 from treadle.lang.declare import APPROVAL, built_in_facets
@@ -70,7 +70,7 @@ class _Answers:
                     partial = facet.qualified_name in with_body or facet is built_in_facets()[APPROVAL]
                     check_result(program, facet, result, place=place, known=[param.name for param in facet.params], partial=partial)
 
-    def take(self, task: TaskRequest, payload: Callable[[TaskRequest], dict[str, Any]]) -> Finished | Errored | None:
+    def take(self, task: RequestedTask, payload: Callable[[RequestedTask], dict[str, Any]]) -> Finished | Errored | None:
         """The event of the next answer for the facet; None if there is none (left)."""
         answer = self._given.get(task.facet)
         if isinstance(answer, list):
@@ -134,7 +134,7 @@ class _DryRun:
             return event
         return None
 
-    async def _script(self, task: TaskRequest) -> Finished | Errored:
+    async def _script(self, task: RequestedTask) -> Finished | Errored:
         script, payload = task.script, self._run.payload(task)
         assert script is not None
         try:
@@ -143,7 +143,7 @@ class _DryRun:
             return Errored(task.step_id, Problem(error.code, str(error), error.type), task.id)
         return Finished(task.step_id, result, task.id)
 
-    def _call(self, task: TaskRequest, event: Finished | Errored | None = None) -> DryRunCall:
+    def _call(self, task: RequestedTask, event: Finished | Errored | None = None) -> DryRunCall:
         facet = self._program.find_facet(task.facet) or built_in_facets().get(task.facet)
         return DryRunCall(
             path=self._run.step(task.step_id).path,

@@ -325,7 +325,7 @@ LAST_WAIT = 10.0
 """Seconds that a stopping worker gives its last commits after stopping its handlers; then it lets leases expire."""
 
 
-class Worker:
+class WorkerLoop:
     """Runs the handlers of a catalog for one namespace. `run` it until `stop`; `wake` it when tasks may be ready."""
 
     def __init__(

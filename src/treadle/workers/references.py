@@ -31,7 +31,7 @@ class FunctionCallOptions(FunctionOptions, total=False):
     on_parent_close: Literal["cancel", "terminate", "abandon"] | None
 
 
-class Reference(Generic[P, R_co]):
+class CodeReference(Generic[P, R_co]):
     """Registered code: its parameters (without `ctx`) and its result type. Calling it calls the code itself."""
 
     def __init__(self, name: str, fn: Callable[..., Any], signature: Signature) -> None:
@@ -76,7 +76,7 @@ class Reference(Generic[P, R_co]):
         return self.signature.dump(args, kwargs)
 
 
-class Handler(Reference[P, R_co]):
+class Handler(CodeReference[P, R_co]):
     """A registered handler or task: pass it to `engine.enqueue`, `engine.map` or `ctx.call`, with its arguments."""
 
     def with_options(self, **options: Unpack[HandlerCallOptions]) -> Self:
@@ -84,7 +84,7 @@ class Handler(Reference[P, R_co]):
         return self._with(options)
 
 
-class Function(Reference[P, R_co]):
+class Function(CodeReference[P, R_co]):
     """A registered durable function: pass it to `engine.start`, `engine.map` or `ctx.start`, with its arguments."""
 
     def with_options(self, **options: Unpack[FunctionCallOptions]) -> Self:

@@ -12,9 +12,9 @@ from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.queue.decide import TAKEOVER_LIMIT, TaskDecision
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.units import Answer, Unit
+from treadle.kernel.store.units import Unit, UnitAnswer
 from treadle.kernel.telemetry.events import Emit
-from treadle.kernel.telemetry.observer import Telemetry
+from treadle.kernel.telemetry.observer import EventEmitter
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import Ids
@@ -32,7 +32,7 @@ MAX_CONCURRENCY = 2_000
 POLL_EVERY = 5.0
 """Seconds after which a worker polls the store even if no signal arrived."""
 
-Settle = Callable[[Task, Claim, TaskDecision], Awaitable[Answer]]
+Settle = Callable[[Task, Claim, TaskDecision], Awaitable[UnitAnswer]]
 """Commits a decided settlement together with its consequences."""
 
 PlainUnit = Callable[[Task, Claim, TaskDecision], Unit | None]
@@ -75,7 +75,7 @@ class Resources(msgspec.Struct):
     clock: Clock
     ids: Ids
     emit: Emit
-    telemetry: Telemetry
+    telemetry: EventEmitter
     """Receives measurements and spans."""
     owner_id: str
     """Identifies the worker in claims."""

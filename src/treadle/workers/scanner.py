@@ -17,7 +17,7 @@ from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Opene
 from treadle.kernel.watchers.decide import Content, Fetched, Scan, ScannedFile, key_of
 from treadle.model.clock import Clock
 from treadle.model.errors import ScanFailed
-from treadle.model.watchers import DIRECTORY, Item, Source, compile_pattern, is_allowed, normalize
+from treadle.model.watchers import DIRECTORY, Item, WatchSource, compile_pattern, is_allowed, normalize
 from treadle.workers.call import Executor
 from treadle.workers.context import RegisteredHandler, make_handler
 
@@ -26,7 +26,7 @@ _NOT_FOUND = (404, 410)
 _NOT_MODIFIED = 304
 
 
-def fetch(source: Source, item: Item | None, monotonic: Callable[[], float], allowed: Sequence[str] = ()) -> Fetched:
+def fetch(source: WatchSource, item: Item | None, monotonic: Callable[[], float], allowed: Sequence[str] = ()) -> Fetched:
     """Request the URL with the validators of the last response; takes no more than about twice the timeout.
 
     A redirect stays on the same origin; from an address that `allowed` lists, it leads to another one that `allowed` lists.
@@ -60,7 +60,7 @@ def fetch(source: Source, item: Item | None, monotonic: Callable[[], float], all
         raise ScanFailed("http_unreachable", f"{source.place} cannot be reached: {error!r}.") from None
 
 
-def _read_body(source: Source, answer: Any, is_late: Callable[[], bool]) -> Fetched:
+def _read_body(source: WatchSource, answer: Any, is_late: Callable[[], bool]) -> Fetched:
     etag, modified = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
     digest, size = hashlib.sha256(), 0
     while chunk := answer.read1(_FETCH_CHUNK):
@@ -81,7 +81,7 @@ def _read_body(source: Source, answer: Any, is_late: Callable[[], bool]) -> Fetc
     return Fetched(etag=etag, modified=modified, hash=f"sha256:{digest.hexdigest()}", size=size)
 
 
-class _SameOrigin(HTTPRedirectHandler):
+class _AllowedRedirects(HTTPRedirectHandler):
     """Follows redirects within an origin and within the allowed addresses."""
 
     def __init__(self, allowed: Sequence[str]) -> None:
@@ -100,7 +100,7 @@ def _opener(allowed: Sequence[str]) -> OpenerDirector:
     from urllib.request import HTTPDefaultErrorHandler, HTTPErrorProcessor
 
     opener = OpenerDirector()
-    for handler in (HTTPHandler(), HTTPSHandler(), HTTPDefaultErrorHandler(), HTTPErrorProcessor(), _SameOrigin(allowed)):
+    for handler in (HTTPHandler(), HTTPSHandler(), HTTPDefaultErrorHandler(), HTTPErrorProcessor(), _AllowedRedirects(allowed)):
         opener.add_handler(handler)
     return opener
 
@@ -117,26 +117,26 @@ class Scanner:
         self._clock = clock
         self._allowed = allowed
 
-    async def scan(self, source: Source) -> Scan:
+    async def scan(self, source: WatchSource) -> Scan:
         """Return the matching files of a directory, or the single file; raises `ScanFailed` if it cannot be read."""
         return await self._executor.in_thread(_SCAN, (source,))  # type: ignore[no-any-return]
 
-    async def read(self, source: Source, names: Sequence[str]) -> dict[str, Content]:
+    async def read(self, source: WatchSource, names: Sequence[str]) -> dict[str, Content]:
         """Return size, time and hash of those files."""
         return await self._executor.in_thread(_READ, (source, list(names)))  # type: ignore[no-any-return]
 
-    async def fetch(self, source: Source, item: Item | None) -> Fetched:
+    async def fetch(self, source: WatchSource, item: Item | None) -> Fetched:
         """Return the response of the URL; raises `ScanFailed` without a usable one."""
         arguments = (source, item, self._clock.monotonic, self._allowed)
         return await self._executor.in_thread(_FETCH, arguments)  # type: ignore[no-any-return]
 
 
-def scan(source: Source, *_: Any) -> Scan:
+def scan(source: WatchSource, *_: Any) -> Scan:
     """Do the work of `Scanner.scan`."""
     return _scan_directory(source) if source.kind == DIRECTORY else _scan_file(source)
 
 
-def _scan_file(source: Source) -> Scan:
+def _scan_file(source: WatchSource) -> Scan:
     path = Path(source.place)
     try:
         state = path.stat()
@@ -151,7 +151,7 @@ def _scan_file(source: Source) -> Scan:
     return Scan((_found(path.name, state),))
 
 
-def _scan_directory(source: Source) -> Scan:
+def _scan_directory(source: WatchSource) -> Scan:
     root = Path(source.place)
     matches = compile_pattern(source.pattern, recursive=source.recursive)
     depth = None if source.recursive or "**" in source.pattern else source.pattern.count("/")
@@ -207,7 +207,7 @@ def _text(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def read(source: Source, names: list[str], *_: Any) -> dict[str, Content]:
+def read(source: WatchSource, names: list[str], *_: Any) -> dict[str, Content]:
     """Do the work of `Scanner.read`."""
     place = Path(source.place)
     return {name: _read(_path(place, name) if source.kind == DIRECTORY else place, source) for name in names}
@@ -222,7 +222,7 @@ def _path(root: Path, name: str) -> Path:
     return path
 
 
-def _read(path: Path, source: Source) -> Content:
+def _read(path: Path, source: WatchSource) -> Content:
     try:
         state = path.stat()
         digest = _hash(path) if source.hashing and state.st_size <= source.hash_limit else None

@@ -239,12 +239,12 @@ def signature_of(name: str, fn: Callable[..., Any], kind: Kind = "handler") -> S
 
     Code of the kind "raw" ignores annotations; a "task" always has the style of arguments.
     """
-    reader = _Reader(name, fn, kind)
+    reader = _SignatureReader(name, fn, kind)
     shape = reader.parameters()
     return Signature(name, **shape, **reader.result(lenient=shape.get("names") is None))
 
 
-class _Reader:
+class _SignatureReader:
     """Reads one signature."""
 
     def __init__(self, name: str, fn: Callable[..., Any], kind: Kind) -> None:

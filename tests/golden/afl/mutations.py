@@ -157,7 +157,7 @@ class Mutator:
         for node in self.nodes:
             if isinstance(node, nodes.Call | nodes.Mixin) and node.target.text != nodes.WRITTEN_VALUE:
                 yield (Edit(node.target.span.end, "x"),)
-            elif isinstance(node, nodes.Function):
+            elif isinstance(node, nodes.FunctionCall):
                 yield (Edit(node.name.span.end, "x"),)
             elif isinstance(node, nodes.Ref | nodes.InputRef):
                 yield (Edit(node.parts[0].span.end, "x"),)

@@ -20,7 +20,7 @@ from treadle.kernel.schedules.decide import Due
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.queries import Woken
 from treadle.kernel.store.records import PutOutcome
-from treadle.kernel.store.units import DONE, Answer, RunGuard, Unit
+from treadle.kernel.store.units import DONE, RunGuard, Unit, UnitAnswer
 from treadle.model.tasks import Claim, Server
 from treadle.model.values import Json
 from treadle.stores import commit
@@ -107,7 +107,7 @@ def runs_advance_at_any_version(patch: pytest.MonkeyPatch) -> None:
     """Advancing a run ignores its version, so concurrent advances overwrite one another."""
     real = Committer.submit
 
-    def submit(self: Committer, unit: Unit, patience: float | None = None) -> Awaitable[Answer]:
+    def submit(self: Committer, unit: Unit, patience: float | None = None) -> Awaitable[UnitAnswer]:
         if unit.run is not None and unit.guard is not None:
             unit = msgspec.structs.replace(unit, run=RunGuard(unit.run.run_id, None))
         return real(self, unit, patience)
@@ -142,7 +142,7 @@ def a_unit_of_a_batch_is_dropped(patch: pytest.MonkeyPatch) -> None:
     """The second unit of a commit is answered, and not done."""
     real = SqliteStore.commit
 
-    async def commit_some(self: SqliteStore, units: Sequence[Unit]) -> list[Answer]:
+    async def commit_some(self: SqliteStore, units: Sequence[Unit]) -> list[UnitAnswer]:
         if len(units) < 2:
             return await real(self, units)
         return [*await real(self, units[:1]), DONE, *await real(self, units[2:])]

@@ -23,7 +23,7 @@ from treadle.interfaces.cli.command import make_param, option
 from treadle.interfaces.cli.flags import flag, flags, parse, positional, with_flags
 from treadle.interfaces.cli.format import details, plain, table
 from treadle.interfaces.cli.messages import WaitTimedOut, end_progress, tell_progress
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 
 if TYPE_CHECKING:
     from treadle.api.runs import RunOutputs
@@ -128,7 +128,7 @@ class CallCommand:
             return param
         return positional(field, required=not name.startswith("["), metavar=name.strip("[]"))
 
-    async def __call__(self, session: Session, actor: str | None = None, **typed: Any) -> None:
+    async def __call__(self, session: CommandSession, actor: str | None = None, **typed: Any) -> None:
         """Make the call and show its result."""
         session.refuse_claims(actor)
         values = parse(self._fields, {**self.special.defaults, **{name: typed[name] for name in typed if typed[name] is not None}})
@@ -147,7 +147,7 @@ def _function(place: str) -> Any:
     return getattr(import_module(f"treadle.interfaces.cli.commands.{module}"), name)
 
 
-def show(session: Session, result: Any, now: datetime, value: Any = None, *, changes: bool = False, text: str = "") -> None:
+def show(session: CommandSession, result: Any, now: datetime, value: Any = None, *, changes: bool = False, text: str = "") -> None:
     """Print a record: a page as a table, one as its facts, or after a change in one sentence. `value` is its JSON."""
     view = view_of(type(result))
     value = value or result
@@ -160,7 +160,7 @@ def show(session: Session, result: Any, now: datetime, value: Any = None, *, cha
         session.show(value, lambda: plain(sentence(result) if callable(sentence) else fill(sentence, result)))
 
 
-def show_page(session: Session, page: Any, now: datetime, value: Any = None) -> None:
+def show_page(session: CommandSession, page: Any, now: datetime, value: Any = None) -> None:
     """Print a page of records as a table, with the command that shows the next page."""
     name, view = rows_of(type(page))
     rows = getattr(page, name)
@@ -175,7 +175,9 @@ def show_page(session: Session, page: Any, now: datetime, value: Any = None) -> 
 R = TypeVar("R")
 
 
-async def until_end(session: Session, call: Callable[..., Awaitable[R]], doing: Callable[[R], str], /, **arguments: Any) -> R:
+async def until_end(
+    session: CommandSession, call: Callable[..., Awaitable[R]], doing: Callable[[R], str], /, **arguments: Any
+) -> R:
     """Repeat a call until nothing is left, showing progress; return the sum of its results.
 
     Numbers are added and lists joined, except `matched`, which the first call counts.

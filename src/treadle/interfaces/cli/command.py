@@ -29,7 +29,7 @@ _EMPTY = inspect.Parameter.empty
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class CliParameter:
     """The command-line side of a function's parameter, for its `Annotated`."""
 
     names: tuple[str, ...]
@@ -56,14 +56,14 @@ def option(
     choices: tuple[str, ...] = (),
     hidden: bool = False,
     former: tuple[str, ...] = (),
-) -> Parameter:
+) -> CliParameter:
     """An option; without names, the flag is derived from the parameter. `panel` is the help section that lists it."""
-    return Parameter(names, help, metavar, panel, min, max, choices, hidden, former=former)
+    return CliParameter(names, help, metavar, panel, min, max, choices, hidden, former=former)
 
 
-def argument(*, help: str, metavar: str | None = None, choices: tuple[str, ...] = ()) -> Parameter:  # noqa: A002
+def argument(*, help: str, metavar: str | None = None, choices: tuple[str, ...] = ()) -> CliParameter:  # noqa: A002
     """A positional argument; a list takes all remaining ones."""
-    return Parameter((), help, metavar, choices=choices, positional=True)
+    return CliParameter((), help, metavar, choices=choices, positional=True)
 
 
 class Option(click.Option):
@@ -113,7 +113,7 @@ def make_param(name: str, hint: Any, default: Any = _EMPTY) -> click.Parameter:
     return click_option
 
 
-def _click_type(kind: Any, spec: Parameter) -> Any:
+def _click_type(kind: Any, spec: CliParameter) -> Any:
     if spec.choices:
         return click.Choice(spec.choices)
     if spec.min is not None or spec.max is not None:
@@ -324,7 +324,7 @@ def _params_of(body: Callable[..., Any]) -> tuple[list[click.Parameter], Callabl
             continue
         table = get_args(parameter.annotation)[0]
         hints = get_type_hints(table, include_extras=True)
-        if all(isinstance(get_args(hint)[1], Parameter) for hint in hints.values()):
+        if all(isinstance(get_args(hint)[1], CliParameter) for hint in hints.values()):
             params += [make_param(name, hint, False if get_args(hint)[0] is bool else None) for name, hint in hints.items()]
             continue
         from treadle.interfaces.cli.flags import flags

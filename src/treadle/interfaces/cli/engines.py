@@ -13,11 +13,11 @@ from types import ModuleType
 
 from treadle.engine import Engine, use_store
 from treadle.engine.registration import program_of
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.model.errors import InvalidInput, TreadleError
 
 
-def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
+def load_engines(session: CommandSession, places: Sequence[str]) -> list[Engine]:
     """Load the engines of the modules onto the chosen store; the first one gets the handlers of all.
 
     Without `--store` and `TREADLE_STORE`, each keeps the store set in its module. Returns at least one engine.

@@ -21,7 +21,7 @@ from treadle.engine import Engine, engine_beside, twin_of
 from treadle.interfaces.cli.local_token import entrance
 from treadle.interfaces.cli.messages import INTERRUPTED, STORE_TROUBLE, tell_error, tell_note
 from treadle.interfaces.cli.process import on_sigint
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.kernel.store.process import end_with
 from treadle.kernel.telemetry.events import StoreTrouble
 from treadle.model.errors import Refused, StoreFailed, StoreUnavailable, TreadleError, not_found
@@ -249,7 +249,7 @@ async def registered_handlers(engine: Engine, grace: float, task_list: str = DEF
 
 
 async def serve_http(
-    session: Session, engine: Engine, server: HttpServer, stop: asyncio.Event, *, path: str = "", pages: bool = True
+    session: CommandSession, engine: Engine, server: HttpServer, stop: asyncio.Event, *, path: str = "", pages: bool = True
 ) -> None:
     """Serve until `stop`; announce the start, with the address of `path` if only that is served, and the end."""
     calm_collector()
@@ -263,7 +263,7 @@ async def serve_http(
         await stop.wait()
 
 
-def announce_stop(session: Session) -> None:
+def announce_stop(session: CommandSession) -> None:
     """Announce the end of this process."""
     announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
 
@@ -338,7 +338,7 @@ def _end(error: StoreFailed) -> None:
     os._exit(STORE_TROUBLE)
 
 
-def announce(session: Session, event: dict[str, Json], lines: Sequence[str]) -> None:
+def announce(session: CommandSession, event: dict[str, Json], lines: Sequence[str]) -> None:
     """Print immediately: one JSON object per line, or lines for people."""
     if session.json:
         sys.stdout.write(json.dumps(event) + "\n")
@@ -363,7 +363,7 @@ _log = safe_logger("treadle")
 
 
 async def start_worker(
-    session: Session,
+    session: CommandSession,
     handlers: Sequence[str],
     options: Serving,
     *,
@@ -411,10 +411,10 @@ def signal_all(processes: Iterable[Process], number: signal.Signals) -> None:
             process.send_signal(number)
 
 
-class Fleet:
+class ChildProcesses:
     """The child processes."""
 
-    def __init__(self, session: Session, handlers: list[str], options: Serving, count: int) -> None:
+    def __init__(self, session: CommandSession, handlers: list[str], options: Serving, count: int) -> None:
         self._session = session
         self._handlers = handlers
         self._options = options

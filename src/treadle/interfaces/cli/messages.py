@@ -23,7 +23,7 @@ from treadle.model.errors import (
 from treadle.model.text import printable, safe_logger
 
 if TYPE_CHECKING:
-    from treadle.interfaces.cli.session import Session
+    from treadle.interfaces.cli.session import CommandSession
     from treadle.lang.diagnostics import Diagnostic
 
 
@@ -105,7 +105,7 @@ def tell_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
     tell_error(error.code, first, as_json=False)
 
 
-def tell_diagnostics(session: Session | None, diagnostics: Iterable[Diagnostic]) -> None:
+def tell_diagnostics(session: CommandSession | None, diagnostics: Iterable[Diagnostic]) -> None:
     """Print diagnostics about AFL for people on stderr, with their lines."""
     if session is None or not session.json:
         for diagnostic in diagnostics:
@@ -138,19 +138,19 @@ def _lines_are_json() -> bool:
     return log_format is not None and bool(log_format.lines_are_json())
 
 
-def tell_progress(session: Session, text: str) -> None:
+def tell_progress(session: CommandSession, text: str) -> None:
     """Show progress."""
     if _watched(session):
         sys.stderr.write(f"\r{text}")
         sys.stderr.flush()
 
 
-def end_progress(session: Session) -> None:
+def end_progress(session: CommandSession) -> None:
     """Remove the progress line; the result is printed elsewhere."""
     if _watched(session):
         sys.stderr.write("\r\033[K")
         sys.stderr.flush()
 
 
-def _watched(session: Session) -> bool:
+def _watched(session: CommandSession) -> bool:
     return sys.stderr.isatty() and not session.json

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import plain
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.model.errors import InvalidInput, Refused
 from treadle.model.names import check_name
 from treadle.version import VERSION
@@ -76,7 +76,7 @@ _NEXT = (
 
 
 def init(
-    session: Session,
+    session: CommandSession,
     folder: Annotated[
         Path, argument(metavar="[DIR]", help="The folder of the project; it is created if it does not exist")
     ] = Path(),
@@ -121,7 +121,7 @@ FOLDER = Path(".claude/skills")
 
 
 def install(
-    session: Session,
+    session: CommandSession,
     folder: Annotated[
         Path,
         option("--dir", metavar="DIR", help="The folder of skills, such as .agents/skills; treadle/SKILL.md is written into it"),
@@ -143,7 +143,7 @@ def install(
 
 
 def show(
-    session: Session,
+    session: CommandSession,
     afl: Annotated[bool, option("--afl", help="The brief of the workflow language instead")] = False,
 ) -> None:
     """Print SKILL.md of this version."""

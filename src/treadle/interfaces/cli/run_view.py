@@ -11,7 +11,7 @@ from treadle.api.runs import RUN
 from treadle.api.view import short, words
 from treadle.interfaces.cli.calls import wait_for_end
 from treadle.interfaces.cli.format import details, grid, plain, state, together
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.model.clock import span
 
 if TYPE_CHECKING:
@@ -127,13 +127,15 @@ _MAX_ROWS = 40
 _NUMBERS_EVERY = 2.0
 
 
-class Watcher:
+class RunWatcher:
     """Shows a run until it ends or `stop` is set.
 
     `heard` delivers the flow's log lines of this process; without it they are polled.
     """
 
-    def __init__(self, session: Session, api: Api, run_id: str, heard: list[Callable[[LogLine], None]] | None = None) -> None:
+    def __init__(
+        self, session: CommandSession, api: Api, run_id: str, heard: list[Callable[[LogLine], None]] | None = None
+    ) -> None:
         self._session, self._api, self._run_id, self._heard = session, api, run_id, heard
         self._run: RunDetail | None = None
         self._steps: list[Step] = []

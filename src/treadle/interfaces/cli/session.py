@@ -67,7 +67,7 @@ def common_of(ctx: click.Context) -> Common:
 
 
 @dataclass(frozen=True)
-class Session:
+class CommandSession:
     """One execution of one command."""
 
     chosen: Common
@@ -216,7 +216,7 @@ class Session:
         self.show(page, human)
 
 
-def make_session(chosen: Common, *, quiet: bool = True) -> Session:
+def make_session(chosen: Common, *, quiet: bool = True) -> CommandSession:
     """Load the settings, apply the chosen options, and set up logging."""
     from treadle.kernel.telemetry.log_format import set_up_logging
 
@@ -232,7 +232,7 @@ def make_session(chosen: Common, *, quiet: bool = True) -> Session:
         chosen = replace(chosen, store=settings.store)
     level = "DEBUG" if chosen.verbose else "ERROR" if quiet else settings.log_level
     set_up_logging(level, settings.log_format)
-    return Session(chosen, settings, default)
+    return CommandSession(chosen, settings, default)
 
 
 def _on_the_store(server: str, why: str = "") -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.messages import tell_diagnostics, tell_warning
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import workflow_inputs
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name, short_name
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from treadle.api.flows import FlowDetail, WorkflowSignature
     from treadle.api.runs import RunStarted
     from treadle.engine import Engine
-    from treadle.interfaces.cli.session import Session
+    from treadle.interfaces.cli.session import CommandSession
     from treadle.kernel.runs.flows import Source
     from treadle.lang.nodes import Facet
     from treadle.lang.program import Program
@@ -53,7 +53,7 @@ def read_sources(places: Sequence[str]) -> list[Source]:
     return [(name, _read(name)) for place in dict.fromkeys(places) for name in _files(place)]
 
 
-def compile_here(session: Session, engine: Engine, sources: Sequence[Source], *, strict: bool) -> Program:
+def compile_here(session: CommandSession, engine: Engine, sources: Sequence[Source], *, strict: bool) -> Program:
     """Compile sources before a command uses them; print warnings for people, and raise `InvalidFlow` for errors."""
     _, program, compiled = engine.kernel.flows.compile(sources, strict=strict or session.strict)
     tell_diagnostics(session, compiled.warnings)
@@ -106,7 +106,7 @@ _TEXTS = {"String": False, "String?": True}
 
 
 @dataclass(frozen=True)
-class Plan:
+class StartPlan:
     """A workflow that can start: its flow and its inputs."""
 
     flow: str | list[Source]
@@ -132,18 +132,18 @@ class Wanted:
         """Whether it names a flow in the store."""
         return flow_name(self.places) is not None
 
-    def plan_files(self, session: Session, engine: Engine) -> Plan:
+    def plan_files(self, session: CommandSession, engine: Engine) -> StartPlan:
         """Plan a run from files; works without an open engine."""
         sources = read_sources(self.places)
         return self._plan(sources, compile_here(session, engine, sources, strict=self.strict))
 
-    async def plan(self, engine: Engine) -> Plan:
+    async def plan(self, engine: Engine) -> StartPlan:
         """Plan a run of a flow in the store."""
         name = flow_name(self.places) or ""
         flow = await engine.kernel.flows.get_flow(name, self.version)
         return self._plan(flow.id, await engine.kernel.flows.program(flow.id))
 
-    def _plan(self, flow: str | list[Source], program: Program) -> Plan:
+    def _plan(self, flow: str | list[Source], program: Program) -> StartPlan:
         from treadle.kernel.runs.flows import check_inputs, find_workflow
         from treadle.lang.types import words
 
@@ -152,9 +152,9 @@ class Wanted:
         texts: dict[str, bool] = {name: _TEXTS[kind] for name, kind in kinds.items() if kind in _TEXTS}
         inputs = workflow_inputs(texts, self.whole, self.pairs)
         check_inputs(program, workflow, inputs, lenient=self.lenient)
-        return Plan(flow, program, workflow, inputs)
+        return StartPlan(flow, program, workflow, inputs)
 
-    async def start(self, api: Api, plan: Plan | None, **options: object) -> RunStarted:
+    async def start(self, api: Api, plan: StartPlan | None, **options: object) -> RunStarted:
         """Start the plan made from files, or the named flow in the store."""
         if plan is not None and not isinstance(plan.flow, str):
             from treadle.api.flows import SourceText
@@ -195,7 +195,7 @@ def tell_what_is_missing(started: RunStarted) -> None:
         )
 
 
-async def preflight(session: Session, engine: Engine, plan: Plan, task_list: str) -> None:
+async def preflight(session: CommandSession, engine: Engine, plan: StartPlan, task_list: str) -> None:
     """Warn people about event facets without a handler, here or in a live worker."""
     from treadle.kernel.runs.flows import missing_handlers, needed_handlers
 

@@ -38,7 +38,7 @@ class AppState:
         engine.kernel.open_access = open_access
         self.callers = Callers(engine, open_access=open_access)
         self.events = Broadcast(engine)
-        self.waiters = Waiters(
+        self.waiters = WaitingRequests(
             engine.kernel.clock,
             self.callers.is_still_allowed,
             limit=engine.kernel.settings.http_waiting,
@@ -109,7 +109,7 @@ CHECK_EVERY = 1.0
 _LOG = safe_logger("treadle.http")
 
 
-class Waiters:
+class WaitingRequests:
     """The waiting requests of one server."""
 
     def __init__(self, clock: Clock, is_still_allowed: Callable[[Access], Awaitable[bool]], *, limit: int, limit_each: int) -> None:

@@ -35,7 +35,7 @@ _AT_A_TIME = 100
 _LOG = safe_logger("treadle.http")
 
 
-class Message(NamedTuple):
+class EncodedEvent(NamedTuple):
     """An encoded event."""
 
     seq: int
@@ -55,11 +55,11 @@ class Subscriber:
         self.lagging = asyncio.Event()
         """Set when its buffer was full: it receives nothing more."""
         self._broadcast = broadcast
-        self._buffer: deque[Message] = deque()
+        self._buffer: deque[EncodedEvent] = deque()
         self._heard = asyncio.Event()
         self._ended = False
 
-    async def receive(self, after_seq: int | None) -> AsyncGenerator[list[Message], None]:
+    async def receive(self, after_seq: int | None) -> AsyncGenerator[list[EncodedEvent], None]:
         """Batches of events, an empty one as a heartbeat; ends when the server stops, the store fails, or the subscriber lags."""
         broadcast, position, seen = self._broadcast, after_seq or 0, set[int]()
         if after_seq is not None:
@@ -100,7 +100,7 @@ class Subscriber:
         finally:
             broadcast.leave(self)
 
-    def hear(self, messages: Message) -> None:
+    def hear(self, messages: EncodedEvent) -> None:
         """Buffer a matching event."""
         if len(self._buffer) >= BUFFER:
             self.lagging.set()
@@ -124,14 +124,14 @@ class Subscriber:
         self._broadcast.leave(self)
         self._heard.set()
 
-    def _past(self, events: list[TransitionEvent], gap_free: int) -> list[Message]:
+    def _past(self, events: list[TransitionEvent], gap_free: int) -> list[EncodedEvent]:
         """The matching events of the past."""
         transitions = [
             event.transition
             for event in events
             if event.namespace == self._broadcast.namespace and fits(event.transition, self.which)
         ]
-        return [Message(transition.seq, text_of(transition), min(transition.seq, gap_free)) for transition in transitions]
+        return [EncodedEvent(transition.seq, text_of(transition), min(transition.seq, gap_free)) for transition in transitions]
 
 
 class Broadcast:
@@ -227,10 +227,10 @@ class Broadcast:
                     subscriber.end()  # they reconnect and resume
 
     def _send(self, transition: Transition, resume_after: int) -> None:
-        messages: Message | None = None
+        messages: EncodedEvent | None = None
         for subscriber in list(self._subscribers):
             if fits(transition, subscriber.which):
-                messages = messages or Message(transition.seq, text_of(transition), resume_after)
+                messages = messages or EncodedEvent(transition.seq, text_of(transition), resume_after)
                 subscriber.hear(messages)
 
     async def _beat(self) -> None:

@@ -26,7 +26,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from treadle.api.contract import PREFIX
 from treadle.api.wire import to_json
 from treadle.interfaces.http.openapi import JSON
-from treadle.interfaces.http.routes import Route
+from treadle.interfaces.http.routes import HttpRoute
 from treadle.version import VERSION
 
 _STYLE = """
@@ -86,7 +86,7 @@ def _line(text: str) -> Markup:
     return Markup("").join(Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in parts)
 
 
-def routes(make_document: Callable[[], dict[str, Any]]) -> list[Route]:
+def routes(make_document: Callable[[], dict[str, Any]]) -> list[HttpRoute]:
     """The document and the page; both are public, as they are the same on every server. They are made once, in a thread."""
     lock = threading.Lock()
 
@@ -105,7 +105,7 @@ def routes(make_document: Callable[[], dict[str, Any]]) -> list[Route]:
     async def docs(request: Request) -> Response:
         return HTMLResponse((await asyncio.to_thread(rendered))[1], headers={"Content-Security-Policy": POLICY})
 
-    return [Route("GET", f"{PREFIX}/openapi.json", openapi), Route("GET", f"{PREFIX}/docs", docs)]
+    return [HttpRoute("GET", f"{PREFIX}/openapi.json", openapi), HttpRoute("GET", f"{PREFIX}/docs", docs)]
 
 
 def kind_of(schema: dict[str, Any]) -> str:
@@ -235,4 +235,8 @@ async def _page(request: Request) -> Response:
     return Response(text, media_type=_MARKDOWN)
 
 
-ROUTES = [Route("GET", "/llms.txt", _index), Route("GET", "/llms-full.txt", _full), Route("GET", "/docs/{page:path}", _page)]
+ROUTES = [
+    HttpRoute("GET", "/llms.txt", _index),
+    HttpRoute("GET", "/llms-full.txt", _full),
+    HttpRoute("GET", "/docs/{page:path}", _page),
+]

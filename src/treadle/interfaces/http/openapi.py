@@ -13,7 +13,7 @@ from treadle.api.facade import all_calls
 from treadle.api.wire import schema_hook, to_builtins
 from treadle.interfaces.http.access import COOKIE, CSRF_HEADER
 from treadle.interfaces.http.parameters import wire_type, without_none
-from treadle.interfaces.http.problems import DOCUMENTED, Problem, problem_responses
+from treadle.interfaces.http.problems import DOCUMENTED, ProblemDetails, problem_responses
 from treadle.model.access import Scope
 
 JSON = "application/json"
@@ -63,7 +63,7 @@ class Returns:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class RouteDescription:
     """The description of a route."""
 
     id: str
@@ -94,7 +94,7 @@ def header(name: str, text: str) -> tuple[str, Parameter]:
     return "header", Parameter(name, str | None, None, False, Doc(text))
 
 
-def operation_of(call: Call) -> Operation:
+def operation_of(call: Call) -> RouteDescription:
     """The operation of a call of the contract."""
     parameters = [("path", parameter) for parameter in call.path]
     body = None
@@ -110,7 +110,7 @@ def operation_of(call: Call) -> Operation:
         body = BodyOf(name, call.others, example, required=any(parameter.required for parameter in call.others))
     if call.keyed or call.route.creates:
         parameters.append(header(KEY_HEADER, _KEY if call.keyed else _REPLAYED_KEY))
-    return Operation(
+    return RouteDescription(
         id=call.id,
         tag=call.group,
         summary=call.doc.partition("\n")[0].removesuffix("."),
@@ -124,10 +124,10 @@ def operation_of(call: Call) -> Operation:
     )
 
 
-def document(operations: Mapping[tuple[str, str], Operation], version: str) -> dict[str, Any]:
+def document(operations: Mapping[tuple[str, str], RouteDescription], version: str) -> dict[str, Any]:
     """The document of operations by method and path."""
     returned = [record for operation in operations.values() for returns in operation.returns.values() for record in returns.records]
-    answers = _Schemas([Problem, *returned])
+    answers = _Schemas([ProblemDetails, *returned])
     parameters = [parameter for operation in operations.values() for _, parameter in operation.parameters]
     fields = [parameter for operation in operations.values() if operation.body for parameter in operation.body.parameters]
     requests = _Schemas([*(without_none(wire_type(parameter)) for parameter in parameters), *map(wire_type, fields)])
@@ -161,7 +161,7 @@ class _Schemas:
         return dict(self._schemas[kind])
 
 
-def _described(operation: Operation, answers: _Schemas, requests: _Schemas) -> dict[str, Any]:
+def _described(operation: RouteDescription, answers: _Schemas, requests: _Schemas) -> dict[str, Any]:
     description: dict[str, Any] = {
         "tags": [operation.tag],
         "summary": operation.summary,
@@ -221,7 +221,7 @@ def _body_schema(body: BodyOf, requests: _Schemas) -> dict[str, Any]:
     return body_schema | {"examples": [to_builtins(body.example)]}
 
 
-def _links(operation: Operation, returns: Returns) -> dict[str, Any]:
+def _links(operation: RouteDescription, returns: Returns) -> dict[str, Any]:
     """The calls of the same group that need only the id of the created thing in their path."""
     if not operation.creates or not any("id" in get_type_hints(record) for record in returns.records):
         return {}

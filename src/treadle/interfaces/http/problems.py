@@ -63,7 +63,7 @@ class ClientGone(Exception):
     """The caller closed the connection before there was an answer."""
 
 
-class Problem(ApiRecord, frozen=True):
+class ProblemDetails(ApiRecord, frozen=True):
     """The answer to a request that failed."""
 
     type: str
@@ -89,7 +89,7 @@ DOCUMENTED = (400, 401, 403, 404, 408, 409, 413, 422, 429, 501, 503)
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI responses for problems of those statuses; without statuses, for all that any call may return."""
-    schema = {"$ref": "#/components/schemas/Problem"}
+    schema = {"$ref": "#/components/schemas/ProblemDetails"}
     return {
         status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
         for status in statuses or DOCUMENTED

@@ -20,7 +20,7 @@ from treadle.api.facade import all_calls
 from treadle.api.wire import to_json
 from treadle.engine.operations import Operations
 from treadle.interfaces.http.app_state import AppState, state_of
-from treadle.interfaces.http.openapi import KEY_HEADER, KEY_LENGTH, Operation, Returns, operation_of
+from treadle.interfaces.http.openapi import KEY_HEADER, KEY_LENGTH, Returns, RouteDescription, operation_of
 from treadle.interfaces.http.parameters import Body, InvalidRequest, Query, problem_at
 from treadle.kernel.access.requests import Requests, StoredAnswer
 
@@ -33,13 +33,13 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class HttpRoute:
     """A method and a path, such as `/v1/tasks/{task_id}`, and their handler."""
 
     method: str
     path: str
     handler: Handler
-    operation: Operation | None = None
+    operation: RouteDescription | None = None
     """Its description in the OpenAPI document; None: it is not in there."""
 
     def parameters(self) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ class Route:
         return tuple(part[1:-1].partition(":")[0] for part in self.path.split("/") if part.startswith("{"))
 
 
-class Routes(list[Route]):
+class Routes(list[HttpRoute]):
     """The documented routes of a module: `@ROUTES.add(...)` registers a handler, whose docstring is its description."""
 
     def __init__(self, tag: str) -> None:
@@ -56,11 +56,11 @@ class Routes(list[Route]):
     def add(
         self, method: str, path: str, operation_id: str, summary: str, returns: Mapping[int, Returns], **options: Any
     ) -> Callable[[Handler], Handler]:
-        """Register the decorated handler; `options` are those of its `Operation`."""
+        """Register the decorated handler; `options` are those of its `RouteDescription`."""
 
         def register(handler: Handler) -> Handler:
-            operation = Operation(operation_id, self._tag, summary, inspect.getdoc(handler) or "", returns, **options)
-            self.append(Route(method, path, handler, operation))
+            operation = RouteDescription(operation_id, self._tag, summary, inspect.getdoc(handler) or "", returns, **options)
+            self.append(HttpRoute(method, path, handler, operation))
             return handler
 
         return register
@@ -73,9 +73,9 @@ class RouteTable(BaseRoute):
     an encoded slash is split as it was sent.
     """
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[HttpRoute]) -> None:
         self.routes = tuple(routes)
-        self._by_pattern: dict[tuple[bool, tuple[str | None, ...]], dict[str, Route]] = {}
+        self._by_pattern: dict[tuple[bool, tuple[str | None, ...]], dict[str, HttpRoute]] = {}
         """The routes by method, by whether the last parameter takes all the rest, and by segments; None for a parameter."""
         for route in self.routes:
             segments = tuple(None if part.startswith("{") else part for part in route.path.split("/"))
@@ -93,7 +93,7 @@ class RouteTable(BaseRoute):
             allowed.update(dict.fromkeys(routes))
         return (Match.PARTIAL, {"treadle.allow": ", ".join(allowed)}) if allowed else (Match.NONE, {})
 
-    def _candidates(self, scope: Scope) -> Iterator[tuple[dict[str, Route], list[str]]]:
+    def _candidates(self, scope: Scope) -> Iterator[tuple[dict[str, HttpRoute], list[str]]]:
         """The routes of every path that matches, with the values of its parameters; the most specific path first."""
         if b"%2f" in (scope.get("raw_path") or b"").lower():
             path = scope["raw_path"].partition(b"?")[0].decode("ascii", "replace")
@@ -112,18 +112,18 @@ class RouteTable(BaseRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = scope["route"]
-        if not isinstance(route, Route):
+        if not isinstance(route, HttpRoute):
             raise HTTPException(405, headers={"Allow": scope["treadle.allow"]})
         response = await route.handler(Request(scope, receive, send))
         await response(scope, receive, send)
 
-    def find(self, scope: Scope) -> Route | None:
+    def find(self, scope: Scope) -> HttpRoute | None:
         """Return the route of a request and prepare its scope; None if no route here has its path and method."""
         match, child_scope = self.matches(scope)
         if match is not Match.FULL:
             return None
         scope.update(child_scope)
-        route: Route = child_scope["route"]
+        route: HttpRoute = child_scope["route"]
         return route
 
 
@@ -133,9 +133,11 @@ def json_response(record: Any, status: int = 200) -> Response:
 
 
 @cache
-def contract_routes() -> tuple[Route, ...]:
+def contract_routes() -> tuple[HttpRoute, ...]:
     """The routes of all calls of the contract, for every application of this process."""
-    return tuple(Route(call.route.method, PREFIX + call.route.path, _handler_of(call), operation_of(call)) for call in all_calls())
+    return tuple(
+        HttpRoute(call.route.method, PREFIX + call.route.path, _handler_of(call), operation_of(call)) for call in all_calls()
+    )
 
 
 def _handler_of(call: Call) -> Handler:

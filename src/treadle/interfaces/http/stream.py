@@ -17,7 +17,7 @@ from treadle.api.streams import StreamPage
 from treadle.api.wire import to_json
 from treadle.engine.operations import Operations
 from treadle.interfaces.http.app_state import AppState, first_of, gone, state_of
-from treadle.interfaces.http.broadcast import HEARTBEAT_EVERY, Message, Subscriber
+from treadle.interfaces.http.broadcast import HEARTBEAT_EVERY, EncodedEvent, Subscriber
 from treadle.interfaces.http.openapi import Returns, guarded, header
 from treadle.interfaces.http.parameters import Query
 from treadle.interfaces.http.routes import Routes
@@ -124,7 +124,7 @@ async def _events(subscriber: Subscriber, after_seq: int | None) -> AsyncGenerat
         yield b"event: lagging\ndata: {}\n\n"
 
 
-def _frame(message: Message) -> bytes:
+def _frame(message: EncodedEvent) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (message.resume_after, message.text)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from lsprotocol import types
 
 from treadle.interfaces.lsp import description
-from treadle.interfaces.lsp.context import Bracket, Context
-from treadle.interfaces.lsp.index import Index, built_in
+from treadle.interfaces.lsp.context import Bracket, CursorContext
+from treadle.interfaces.lsp.index import ProgramIndex, built_in
 from treadle.lang import nodes
 from treadle.lang.builtins import BUILTIN_MIXINS, FUNCTIONS
 from treadle.lang.names import Declared, Definition, Kind, Opening
@@ -44,13 +44,13 @@ _VALUES = ("true", "false", "null")
 _WORDS = ("in", "not in", "contains", "startsWith", "endsWith")
 
 
-def complete(index: Index, path: str, context: Context) -> list[Item]:
+def complete(index: ProgramIndex, path: str, context: CursorContext) -> list[Item]:
     """Return the completions at the cursor; none within comments, strings and scripts."""
     return [] if context.inert else list(_Completer(index, path, context).items())
 
 
 class _Completer:
-    def __init__(self, index: Index, path: str, context: Context) -> None:
+    def __init__(self, index: ProgramIndex, path: str, context: CursorContext) -> None:
         self.index, self.context = index, context
         self.opening = index.opening(path, context.namespace)
 
@@ -272,7 +272,7 @@ def _item(symbol: Definition, *, call: bool = False) -> Item:
 # --- names that can be read at the cursor ----------------------------------------------------------------------------
 
 
-def steps_at(index: Index, opening: Opening, context: Context) -> dict[str, Definition]:
+def steps_at(index: ProgramIndex, opening: Opening, context: CursorContext) -> dict[str, Definition]:
     """Return the steps and loop variables that are visible, inner ones over outer ones."""
     steps: dict[str, Definition] = {}
     for number, bracket in enumerate(context.brackets):
@@ -289,7 +289,7 @@ def steps_at(index: Index, opening: Opening, context: Context) -> dict[str, Defi
     return steps
 
 
-def _in_step(context: Context, number: int) -> bool:
+def _in_step(context: CursorContext, number: int) -> bool:
     """Return whether the cursor is in the last step that a block has so far, outside of its body."""
     if number == len(context.brackets) - 1:
         return not context.starts_line
@@ -297,13 +297,13 @@ def _in_step(context: Context, number: int) -> bool:
     return inner.kind not in ("block", "cases", "yield") and not inner.name.startswith("sys.")
 
 
-def inputs_at(index: Index, opening: Opening, context: Context) -> dict[str, Definition]:
+def inputs_at(index: ProgramIndex, opening: Opening, context: CursorContext) -> dict[str, Definition]:
     """Return the names that `$.` reads: those of the facet, of the steps whose bodies are open, and loop variables."""
     return _inputs(index, opening, context.facet, context.brackets, steps_at(index, opening, context))
 
 
 def _inputs(
-    index: Index, opening: Opening, name: str, brackets: Iterable[Bracket], steps: dict[str, Definition]
+    index: ProgramIndex, opening: Opening, name: str, brackets: Iterable[Bracket], steps: dict[str, Definition]
 ) -> dict[str, Definition]:
     facet = index.resolve_callee(name, opening) if name else None
     inputs = {} if facet is None else index.inputs(facet)
@@ -315,7 +315,9 @@ def _inputs(
     return inputs
 
 
-def _element(index: Index, opening: Opening, context: Context, number: int, over: str, steps: dict[str, Definition]) -> Type:
+def _element(
+    index: ProgramIndex, opening: Opening, context: CursorContext, number: int, over: str, steps: dict[str, Definition]
+) -> Type:
     """Return the type of the elements of the list that a loop runs over."""
     path, names = over.split("."), steps
     if path[0] == "$":

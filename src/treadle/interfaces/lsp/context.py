@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from treadle.interfaces.lsp.scan import Token, scan
+from treadle.interfaces.lsp.scan import ScannedToken, scan
 
 _TYPED = re.compile(r"(?P<dollar>\$\.?)?(?P<path>(?:[A-Za-z_]\w*\.)*)(?P<word>(?:[A-Za-z_]\w*)?)$")
 _DECLARING = frozenset(["facet", "workflow"])
@@ -28,12 +28,12 @@ class Bracket:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class CursorContext:
     """The surroundings of the cursor. `before` is the last token before the word that is being typed."""
 
     brackets: tuple[Bracket, ...]
-    before: Token | None
-    second: Token | None
+    before: ScannedToken | None
+    second: ScannedToken | None
     path: tuple[str, ...]  # the names and dots before the word; `$` first for inputs
     word: str
     namespace: str | None
@@ -62,12 +62,12 @@ class Context:
         return inner is not None and inner is self.call and self.before is not None and self.before.text in ("(", ",")
 
 
-def context_at(text: str, offset: int) -> Context:
+def context_at(text: str, offset: int) -> CursorContext:
     """Read the tokens up to an offset."""
     typed = _TYPED.search(text[max(0, offset - 300) : offset])
     assert typed is not None
     start = offset - len(typed[0])
-    reader = _Reader()
+    reader = _BracketReader()
     inert = False
     for token in scan(text):
         if token.start >= start:
@@ -83,25 +83,25 @@ def context_at(text: str, offset: int) -> Context:
     if typed["dollar"]:
         path = ("$", *path)
     fresh = reader.last is None or "\n" in text[reader.last.end : start]
-    return Context(
+    return CursorContext(
         tuple(reader.brackets), reader.last, reader.second, path, typed["word"], reader.namespace, reader.facet, inert, fresh
     )
 
 
-class _Reader:
+class _BracketReader:
     """Keeps the open brackets."""
 
     def __init__(self) -> None:
         self.brackets: list[Bracket] = []
         self.namespace: str | None = None
         self.facet = ""
-        self.last: Token | None = None
-        self.second: Token | None = None
-        self.third: Token | None = None
+        self.last: ScannedToken | None = None
+        self.second: ScannedToken | None = None
+        self.third: ScannedToken | None = None
         self.step = ""  # the last step of the innermost block
         self.loop: tuple[str, str] | None = None
 
-    def read(self, token: Token) -> None:
+    def read(self, token: ScannedToken) -> None:
         text = token.text
         if token.kind == "sign" and text in ("(", "{", "[", "#{"):
             self._open(text, token.start)

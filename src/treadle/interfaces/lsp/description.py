@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from lsprotocol import types
 
-from treadle.interfaces.lsp.context import Context
+from treadle.interfaces.lsp.context import CursorContext
 from treadle.interfaces.lsp.document import Document
-from treadle.interfaces.lsp.index import DECLARATIONS, Index
+from treadle.interfaces.lsp.index import DECLARATIONS, ProgramIndex
 from treadle.lang import nodes
 from treadle.lang.builtins import FUNCTIONS
 from treadle.lang.names import Declared, Definition, Kind
@@ -87,17 +87,17 @@ def documentation(symbol: Definition) -> str:
     return "\n\n".join([lines[0], "\n".join(lines[1:])] if len(lines) > 1 else lines)
 
 
-def _doc(symbol: Definition) -> nodes.Doc | None:
+def _doc(symbol: Definition) -> nodes.DocComment | None:
     """Return the doc comment of a facet or schema, also of a step that calls it; of a parameter or return its line there."""
     if symbol.owner is None:
         return symbol.declared.node.doc if symbol.declared is not None and symbol.kind in _DOCUMENTED else None
     doc = symbol.owner.node.doc
     lines = () if doc is None else doc.returns if symbol.kind is Kind.RETURN else doc.params
     texts = [text for name, text in lines if name == symbol.name]
-    return nodes.Doc("\n".join(texts)) if texts else None
+    return nodes.DocComment("\n".join(texts)) if texts else None
 
 
-def hover_text(symbol: Definition, index: Index) -> str:
+def hover_text(symbol: Definition, index: ProgramIndex) -> str:
     """Return the text of a hover."""
     parts = [f"```afl\n{heading(symbol)}\n```", documentation(symbol)]
     if symbol.kind is Kind.NAMESPACE:
@@ -113,7 +113,7 @@ def hover_text(symbol: Definition, index: Index) -> str:
 # --- signature help and inlay hints ----------------------------------------------------------------------------------
 
 
-def signature_help(index: Index, path: str, context: Context) -> types.SignatureHelp | None:
+def signature_help(index: ProgramIndex, path: str, context: CursorContext) -> types.SignatureHelp | None:
     """Return the signature of the call around the cursor, with the parameter that is being written."""
     call = context.call
     if context.inert or call is None:
@@ -146,7 +146,7 @@ def _params(declared: Declared, *, is_yield: bool) -> tuple[nodes.Param, ...]:
     return node.returns if is_yield and isinstance(node, nodes.Facet) else node.params
 
 
-def _active(names: list[str], given: list[str], context: Context) -> int | None:
+def _active(names: list[str], given: list[str], context: CursorContext) -> int | None:
     """Return the parameter whose value is being written, or whose name begins; else the first that is missing."""
     if not context.names_argument and given and given[-1] in names:
         return names.index(given[-1])
@@ -155,7 +155,7 @@ def _active(names: list[str], given: list[str], context: Context) -> int | None:
     return names.index((begun or missing)[0]) if missing else None
 
 
-def inlay_hints(index: Index, path: str, document: Document, start: int, end: int) -> list[types.InlayHint]:
+def inlay_hints(index: ProgramIndex, path: str, document: Document, start: int, end: int) -> list[types.InlayHint]:
     """Return the types of steps, values and loop variables whose declarations lie in a part of the text."""
     hints = []
     for occurrence in index.occurrences(path):

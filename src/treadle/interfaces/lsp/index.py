@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from treadle.interfaces.lsp.document import Document
 from treadle.interfaces.lsp.scan import scan
 from treadle.lang import nodes
-from treadle.lang.analysis import Use, list_uses
+from treadle.lang.analysis import NameUse, list_uses
 from treadle.lang.attributes import AttributeTables
 from treadle.lang.builtins import BUILTIN_MIXINS, FUNCTIONS
 from treadle.lang.check import check
@@ -25,12 +25,12 @@ from treadle.lang.diagnostics import Diagnostic, Reporter, Source
 from treadle.lang.names import Declared, Definition, Kind, Opening
 from treadle.lang.nodes import Name, Span
 from treadle.lang.parse import parse
-from treadle.lang.scope import Context
+from treadle.lang.scope import CheckContext
 from treadle.lang.types import BUILTIN, UNKNOWN, Type
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedText:
     """A parsed text; if it is `broken`, declarations that cannot be read are those of an earlier text."""
 
     source: Source
@@ -39,7 +39,7 @@ class Parsed:
     diagnostics: tuple[Diagnostic, ...]
 
 
-def parse_text(path: str, text: str, known: Parsed | None = None) -> Parsed:
+def parse_text(path: str, text: str, known: ParsedText | None = None) -> ParsedText:
     """Parse a file, unless `known` has this text; declarations that cannot be read are those of `known`."""
     if known is not None and known.source.text == text:
         return known
@@ -48,7 +48,7 @@ def parse_text(path: str, text: str, known: Parsed | None = None) -> Parsed:
     tree = parsed.file
     if tree is None:
         tree = parsed.partial if known is None else _completed(parsed.partial, known.tree)
-    return Parsed(source, tree, parsed.file is None, reporter.sorted())
+    return ParsedText(source, tree, parsed.file is None, reporter.sorted())
 
 
 def _completed(partial: nodes.File, last: nodes.File) -> nodes.File:
@@ -101,15 +101,15 @@ class Occurrence:
     is_declaration: bool
 
 
-class Index:
+class ProgramIndex:
     """One program: its files by path, the diagnostics of each, and the meanings of its names, computed on first use.
 
     `checked` is the index of a program whose values are those of this one.
     """
 
     def __init__(
-        self, files: dict[str, Parsed], context: Context, documents: dict[str, Document],
-        diagnostics: dict[str, list[Diagnostic]] | None = None, namespaces: Iterable[str] = (), checked: Index | None = None,
+        self, files: dict[str, ParsedText], context: CheckContext, documents: dict[str, Document],
+        diagnostics: dict[str, list[Diagnostic]] | None = None, namespaces: Iterable[str] = (), checked: ProgramIndex | None = None,
     ) -> None:  # fmt: skip
         self.files, self.context, self.symbols, self._tables = files, context, context.symbols, context.tables
         self.documents = {path: documents[path] for path in files}
@@ -119,7 +119,7 @@ class Index:
         self._occurrences: dict[str, list[Occurrence]] = {}
 
     @cached_property
-    def _uses(self) -> dict[str, list[Use]]:
+    def _uses(self) -> dict[str, list[NameUse]]:
         return list_uses(self.context)
 
     # --- occurrences
@@ -244,7 +244,7 @@ class Index:
         return Opening(namespace, (), self.files[path].source)
 
 
-def analyse(files: dict[str, Parsed], documents: dict[str, Document]) -> Index:
+def analyse(files: dict[str, ParsedText], documents: dict[str, Document]) -> ProgramIndex:
     """Check files as one program."""
     reporter = Reporter()
     context = check(declare([(parsed.source, parsed.tree) for parsed in files.values()], reporter), reporter)
@@ -252,14 +252,16 @@ def analyse(files: dict[str, Parsed], documents: dict[str, Document]) -> Index:
     for diagnostic in reporter.sorted():
         if diagnostic.source in files and not files[diagnostic.source].broken:
             diagnostics[diagnostic.source].append(diagnostic)
-    return Index(files, context, documents, diagnostics)
+    return ProgramIndex(files, context, documents, diagnostics)
 
 
-def collect(files: dict[str, Parsed], documents: dict[str, Document], namespaces: Iterable[str], checked: Index) -> Index:
+def collect(
+    files: dict[str, ParsedText], documents: dict[str, Document], namespaces: Iterable[str], checked: ProgramIndex
+) -> ProgramIndex:
     """Collect the declarations of files without checking them; of several with one name the first counts."""
     reporter = Reporter()
     symbols = declare([(parsed.source, parsed.tree) for parsed in files.values()], reporter)
-    return Index(files, Context(symbols, reporter, AttributeTables(symbols)), documents, {}, namespaces, checked)
+    return ProgramIndex(files, CheckContext(symbols, reporter, AttributeTables(symbols)), documents, {}, namespaces, checked)
 
 
 def _matches(pattern: re.Pattern[str], span: Span, known: dict[str, Definition], document: Document) -> Iterator[Occurrence]:

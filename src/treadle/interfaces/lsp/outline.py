@@ -10,7 +10,7 @@ from itertools import groupby
 from lsprotocol import types
 
 from treadle.interfaces.lsp.document import Document
-from treadle.interfaces.lsp.index import Index
+from treadle.interfaces.lsp.index import ProgramIndex
 from treadle.interfaces.lsp.scan import Class, scan
 from treadle.lang import nodes
 from treadle.lang.names import Kind
@@ -161,7 +161,7 @@ _LINE = re.compile(r"[^\r\n]+")
 _NUMBERS = {name: number for number, name in enumerate(LEGEND.token_types)}
 
 
-def semantic_tokens(index: Index, path: str, document: Document) -> list[int]:
+def semantic_tokens(index: ProgramIndex, path: str, document: Document) -> list[int]:
     """Return the tokens of a file in the protocol's encoding: differences of lines and columns, no token over two lines."""
     names = index.occurrences(path)
     tokens = [

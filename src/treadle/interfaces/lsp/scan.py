@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from treadle.lang.literals import find_end
-from treadle.lang.tokens import IDENTIFIER, KEYWORDS, OPERATORS, PATTERNS, TYPES, Role
+from treadle.lang.tokens import IDENTIFIER, KEYWORDS, OPERATORS, PATTERNS, TYPES, TokenRole
 
 _OPEN = {
     "doc": r"/\*\*(?!/)[\s\S]*?(?:\*/|\Z)",
@@ -55,12 +55,12 @@ _CLASSES = {
     "integer": Class.NUMBER,
     "code": Class.CODE,
 }
-CALLED = frozenset(word for word, role in KEYWORDS.items() if role in (Role.STATEMENT, Role.OPERATOR, Role.CONTROL))
+CALLED = frozenset(word for word, role in KEYWORDS.items() if role in (TokenRole.STATEMENT, TokenRole.OPERATOR, TokenRole.CONTROL))
 """Keywords that a parenthesis may follow: `in (`, `case (`, `sys.log(`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ScannedToken:
     """`code` is the Python of a script with its braces; the kinds are otherwise those of `PATTERNS`."""
 
     kind: str
@@ -74,7 +74,7 @@ class Token:
         return self.start + len(self.text)
 
 
-def scan(text: str) -> Iterator[Token]:
+def scan(text: str) -> Iterator[ScannedToken]:
     """Yield the tokens and comments of a text."""
     at, fresh, script = 0, True, 0  # script: how many tokens may still come before its brace
     while at < len(text):
@@ -91,7 +91,7 @@ def scan(text: str) -> Iterator[Token]:
             end = find_end(text, at + 1)
             kind, part = "code", text[at:] if end is None else text[at : end + 1]
         class_ = _CLASSES.get(kind) or _class(kind, part, text, at + len(part))
-        yield Token(kind, part, at, fresh, class_)
+        yield ScannedToken(kind, part, at, fresh, class_)
         if kind not in ("comment", "doc"):
             named = part == "script" and class_ is Class.KEYWORD
             script = 2 if named else script - 1 if script == 2 and kind == "word" else 0
@@ -108,4 +108,4 @@ def _class(kind: str, part: str, text: str, end: int) -> Class:
     naming = _NAMING.match(text, end)
     if naming is not None and not (naming.group().endswith("(") and part in CALLED):
         return Class.NAME
-    return {Role.CONSTANT: Class.CONSTANT, Role.OPERATOR: Class.OPERATOR}.get(role, Class.KEYWORD)
+    return {TokenRole.CONSTANT: Class.CONSTANT, TokenRole.OPERATOR: Class.OPERATOR}.get(role, Class.KEYWORD)

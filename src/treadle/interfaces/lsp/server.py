@@ -17,7 +17,7 @@ from treadle.interfaces.lsp import description, outline
 from treadle.interfaces.lsp.completion import complete
 from treadle.interfaces.lsp.context import context_at
 from treadle.interfaces.lsp.document import Document
-from treadle.interfaces.lsp.index import Index, Occurrence, analyse, key_of, parse_text
+from treadle.interfaces.lsp.index import Occurrence, ProgramIndex, analyse, key_of, parse_text
 from treadle.interfaces.lsp.workspace import Workspace, path_of, uri_of
 from treadle.lang import CannotFormat, format_source
 from treadle.lang.declare import SOURCE
@@ -38,7 +38,7 @@ class _Protocol(LanguageServerProtocol):
     lsp_text_document__did_close = None  # type: ignore[assignment]
 
 
-class Server(LanguageServer):
+class WorkspaceServer(LanguageServer):
     """One client's workspace, and the publication of diagnostics."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class CannotRename(ValueError):
     """A name that cannot be changed, or not to this one."""
 
 
-def definitions(index: Index, symbol: Definition) -> Iterator[types.Location]:
+def definitions(index: ProgramIndex, symbol: Definition) -> Iterator[types.Location]:
     """Yield the place of a declaration; of a namespace, every place that opens it."""
     if symbol.source.name in index.documents:
         yield types.Location(uri_of(symbol.source.name), index.documents[symbol.source.name].span_range(symbol.name.span))
@@ -146,7 +146,7 @@ def definitions(index: Index, symbol: Definition) -> Iterator[types.Location]:
                 yield types.Location(uri_of(path), index.documents[path].range(occurrence.start, occurrence.end))
 
 
-def everywhere(workspace: Workspace, index: Index, symbol: Definition) -> list[tuple[str, Occurrence]]:
+def everywhere(workspace: Workspace, index: ProgramIndex, symbol: Definition) -> list[tuple[str, Occurrence]]:
     """Return all occurrences of a name, in all programs that contain its declaration."""
     occurrences: dict[tuple[str, int], Occurrence] = {}
     for program in workspace.indexes():
@@ -164,7 +164,7 @@ def check_rename(symbol: Definition) -> None:
         raise CannotRename(f"`{symbol.name.text}` is {sort} and cannot be renamed.")
 
 
-def rename_edits(workspace: Workspace, index: Index, symbol: Definition, name: str) -> dict[str, list[types.TextEdit]]:
+def rename_edits(workspace: Workspace, index: ProgramIndex, symbol: Definition, name: str) -> dict[str, list[types.TextEdit]]:
     """Return the edits that rename a name everywhere, by URI."""
     check_rename(symbol)
     pattern = _QUALIFIED if symbol.kind is Kind.NAMESPACE else _IDENTIFIER
@@ -190,7 +190,7 @@ def rename_edits(workspace: Workspace, index: Index, symbol: Definition, name: s
     return edits
 
 
-def _same_meaning(before: Index, texts: dict[str, str]) -> bool:
+def _same_meaning(before: ProgramIndex, texts: dict[str, str]) -> bool:
     """Return whether each name of the new texts means what it meant before, and there is no new error."""
     documents = {path: Document(texts[path]) for path in before.documents}
     after = analyse({path: parse_text(path, texts[path]) for path in before.documents}, documents)
@@ -203,14 +203,14 @@ def _same_meaning(before: Index, texts: dict[str, str]) -> bool:
     return len(pairs) == len({one for one, _ in pairs}) == len({other for _, other in pairs})
 
 
-def _errors(index: Index, path: str) -> int:
+def _errors(index: ProgramIndex, path: str) -> int:
     return sum(problem.severity is Severity.ERROR for problem in index.diagnostics[path])
 
 
 # --- documents -------------------------------------------------------------------------------------------------------
 
 
-def initialized(ls: Server, _: types.InitializedParams) -> None:
+def initialized(ls: WorkspaceServer, _: types.InitializedParams) -> None:
     """Read the sources of the folders, and ask the client to report changed files."""
     files = ls.files
     files.encoding = str(ls.workspace.position_encoding or "utf-16")
@@ -226,7 +226,7 @@ def initialized(ls: Server, _: types.InitializedParams) -> None:
         ls.client_register_capability(types.RegistrationParams([wanted]))
 
 
-def did_open(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
+def did_open(ls: WorkspaceServer, params: types.DidOpenTextDocumentParams) -> None:
     item = params.text_document
     path = path_of(item.uri)
     ls.files.open.add(path)
@@ -234,26 +234,26 @@ def did_open(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
     ls.publish_soon()
 
 
-def did_change(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
+def did_change(ls: WorkspaceServer, params: types.DidChangeTextDocumentParams) -> None:
     path, document = ls.open(params.text_document.uri)
     ls.files.set(path, document.changed(list(params.content_changes), params.text_document.version))
     ls.publish_soon()
 
 
-def did_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
+def did_close(ls: WorkspaceServer, params: types.DidCloseTextDocumentParams) -> None:
     path = path_of(params.text_document.uri)
     ls.files.open.discard(path)
     ls.files.read(path)
     ls.publish_soon()
 
 
-def did_change_watched_files(ls: Server, params: types.DidChangeWatchedFilesParams) -> None:
+def did_change_watched_files(ls: WorkspaceServer, params: types.DidChangeWatchedFilesParams) -> None:
     for change in params.changes:
         ls.files.read(path_of(change.uri))
     ls.publish_soon()
 
 
-def workspace_symbol(ls: Server, params: types.WorkspaceSymbolParams) -> list[types.WorkspaceSymbol]:
+def workspace_symbol(ls: WorkspaceServer, params: types.WorkspaceSymbolParams) -> list[types.WorkspaceSymbol]:
     matches: list[types.WorkspaceSymbol] = []
     for path, document in sorted(ls.files.documents.items()):
         symbols = outline.document_symbols(ls.files.index(path).files[path].tree, document)
@@ -267,7 +267,7 @@ def workspace_symbol(ls: Server, params: types.WorkspaceSymbolParams) -> list[ty
 # --- requests about a document ---------------------------------------------------------------------------------------
 
 
-def formatting(ls: Server, path: str, document: Document, params: Any) -> list[types.TextEdit] | None:
+def formatting(ls: WorkspaceServer, path: str, document: Document, params: Any) -> list[types.TextEdit] | None:
     try:
         text = format_source(document.text)
     except CannotFormat:
@@ -275,50 +275,52 @@ def formatting(ls: Server, path: str, document: Document, params: Any) -> list[t
     return [] if text == document.text else [types.TextEdit(document.range(0, len(document.text)), text)]
 
 
-def document_symbol(ls: Server, path: str, document: Document, params: Any) -> list[types.DocumentSymbol]:
+def document_symbol(ls: WorkspaceServer, path: str, document: Document, params: Any) -> list[types.DocumentSymbol]:
     return outline.document_symbols(ls.files.index(path).files[path].tree, document)
 
 
-def folding_range(ls: Server, path: str, document: Document, params: Any) -> list[types.FoldingRange]:
+def folding_range(ls: WorkspaceServer, path: str, document: Document, params: Any) -> list[types.FoldingRange]:
     return outline.folding(document)
 
 
-def semantic_tokens(ls: Server, path: str, document: Document, params: Any) -> types.SemanticTokens:
+def semantic_tokens(ls: WorkspaceServer, path: str, document: Document, params: Any) -> types.SemanticTokens:
     return types.SemanticTokens(outline.semantic_tokens(ls.files.index(path), path, document))
 
 
-def inlay_hint(ls: Server, path: str, document: Document, params: types.InlayHintParams) -> list[types.InlayHint]:
+def inlay_hint(ls: WorkspaceServer, path: str, document: Document, params: types.InlayHintParams) -> list[types.InlayHint]:
     return description.inlay_hints(ls.files.index(path), path, document, *document.range_offsets(params.range))
 
 
-def completion(ls: Server, path: str, document: Document, params: types.CompletionParams) -> list[types.CompletionItem]:
+def completion(ls: WorkspaceServer, path: str, document: Document, params: types.CompletionParams) -> list[types.CompletionItem]:
     context = context_at(document.text, document.offset(params.position))
     return complete(ls.files.surroundings(path), path, context)
 
 
-def signature_help(ls: Server, path: str, document: Document, params: types.SignatureHelpParams) -> types.SignatureHelp | None:
+def signature_help(
+    ls: WorkspaceServer, path: str, document: Document, params: types.SignatureHelpParams
+) -> types.SignatureHelp | None:
     context = context_at(document.text, document.offset(params.position))
     return description.signature_help(ls.files.surroundings(path), path, context)
 
 
-def code_action(ls: Server, path: str, document: Document, params: types.CodeActionParams) -> list[types.CodeAction]:
+def code_action(ls: WorkspaceServer, path: str, document: Document, params: types.CodeActionParams) -> list[types.CodeAction]:
     return code_actions(ls.files.diagnostics(path), document, params.text_document.uri, *document.range_offsets(params.range))
 
 
 # --- requests about the name at a place ------------------------------------------------------------------------------
 
 
-def hover(ls: Server, index: Index, document: Document, name: Occurrence, params: Any) -> types.Hover:
+def hover(ls: WorkspaceServer, index: ProgramIndex, document: Document, name: Occurrence, params: Any) -> types.Hover:
     text = description.hover_text(name.symbol, index)
     return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), document.range(name.start, name.end))
 
 
-def definition(ls: Server, index: Index, document: Document, name: Occurrence, params: Any) -> list[types.Location]:
+def definition(ls: WorkspaceServer, index: ProgramIndex, document: Document, name: Occurrence, params: Any) -> list[types.Location]:
     return list(definitions(index, name.symbol))
 
 
 def references(
-    ls: Server, index: Index, document: Document, name: Occurrence, params: types.ReferenceParams
+    ls: WorkspaceServer, index: ProgramIndex, document: Document, name: Occurrence, params: types.ReferenceParams
 ) -> list[types.Location]:
     return [
         types.Location(uri_of(path), ls.files.documents[path].range(occurrence.start, occurrence.end))
@@ -328,7 +330,7 @@ def references(
 
 
 def document_highlight(
-    ls: Server, index: Index, document: Document, name: Occurrence, params: Any
+    ls: WorkspaceServer, index: ProgramIndex, document: Document, name: Occurrence, params: Any
 ) -> list[types.DocumentHighlight]:
     kinds = types.DocumentHighlightKind
     return [
@@ -340,12 +342,14 @@ def document_highlight(
     ]
 
 
-def prepare_rename(ls: Server, index: Index, document: Document, name: Occurrence, params: Any) -> types.Range:
+def prepare_rename(ls: WorkspaceServer, index: ProgramIndex, document: Document, name: Occurrence, params: Any) -> types.Range:
     check_rename(name.symbol)
     return document.range(name.start, name.end)
 
 
-def rename(ls: Server, index: Index, document: Document, name: Occurrence, params: types.RenameParams) -> types.WorkspaceEdit:
+def rename(
+    ls: WorkspaceServer, index: ProgramIndex, document: Document, name: Occurrence, params: types.RenameParams
+) -> types.WorkspaceEdit:
     return types.WorkspaceEdit(rename_edits(ls.files, index, name.symbol, params.new_name))
 
 
@@ -385,9 +389,9 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-def make_server() -> Server:
+def make_server() -> WorkspaceServer:
     """Return a server with all requests registered."""
-    server = Server()
+    server = WorkspaceServer()
     handlers = dict(_EVENTS)
     handlers |= {method: partial(_about_document, handler) for method, handler in _ABOUT_DOCUMENTS.items()}
     handlers |= {method: partial(_about_name, handler, method in _LISTS) for method, handler in _ABOUT_NAMES.items()}
@@ -396,12 +400,12 @@ def make_server() -> Server:
     return server
 
 
-def _about_document(handler: Handler, ls: Server, params: Any) -> Any:
+def _about_document(handler: Handler, ls: WorkspaceServer, params: Any) -> Any:
     path, document = ls.open(params.text_document.uri)
     return handler(ls, path, document, params)
 
 
-def _about_name(handler: Handler, is_list: bool, ls: Server, params: Any) -> Any:
+def _about_name(handler: Handler, is_list: bool, ls: WorkspaceServer, params: Any) -> Any:
     path, document = ls.open(params.text_document.uri)
     index = ls.files.index(path)
     name = index.at(path, document.offset(params.position))

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from pygls import uris
 
 from treadle.interfaces.lsp.document import Document
-from treadle.interfaces.lsp.index import Index, Parsed, analyse, collect, parse_text
+from treadle.interfaces.lsp.index import ParsedText, ProgramIndex, analyse, collect, parse_text
 from treadle.lang import nodes
 from treadle.lang.diagnostics import Diagnostic
 
@@ -35,10 +35,10 @@ class Workspace:
         self.documents: dict[str, Document] = {}
         self.open: set[str] = set()
         self.folders: list[str] = []
-        self._parsed: dict[str, Parsed] = {}
-        self._facts: dict[str, tuple[Parsed, Facts]] = {}
+        self._parsed: dict[str, ParsedText] = {}
+        self._facts: dict[str, tuple[ParsedText, Facts]] = {}
         self._programs: dict[str, tuple[str, ...]] | None = None
-        self._indexes: dict[tuple[str, ...], Index] = {}
+        self._indexes: dict[tuple[str, ...], ProgramIndex] = {}
 
     # --- files
 
@@ -80,7 +80,7 @@ class Workspace:
                 if count == _MAX_FILES:
                     return
 
-    def _parse(self, path: str) -> Parsed:
+    def _parse(self, path: str) -> ParsedText:
         """Parse a file, each text once."""
         parsed = self._parsed[path] = parse_text(path, self.documents[path].text, self._parsed.get(path))
         return parsed
@@ -101,17 +101,17 @@ class Workspace:
             self._programs = programs({file: facts for file, (_, facts) in self._facts.items()})
         return self._programs[path]
 
-    def index(self, path: str) -> Index:
+    def index(self, path: str) -> ProgramIndex:
         """Return the analysis of the program that a file belongs to, with the meanings of its names."""
         return self._index(self.program(path))
 
-    def _index(self, program: tuple[str, ...]) -> Index:
+    def _index(self, program: tuple[str, ...]) -> ProgramIndex:
         if program not in self._indexes:
             files = {file: self._parse(file) for file in program}
             self._indexes[program] = analyse(files, self.documents)
         return self._indexes[program]
 
-    def surroundings(self, path: str) -> Index:
+    def surroundings(self, path: str) -> ProgramIndex:
         """Return the names available in a file: its program and the other files of its folder, whose names come second."""
         folder = str(Path(path).parent)
         others = sorted(other for other in self.documents if str(Path(other).parent) == folder)
@@ -120,7 +120,7 @@ class Workspace:
         namespaces = (name for _, facts in self._facts.values() for name in facts.namespaces)
         return collect(files, self.documents, namespaces, self.index(path))
 
-    def indexes(self) -> Iterable[Index]:
+    def indexes(self) -> Iterable[ProgramIndex]:
         """Return the analyses of all programs."""
         return [self._index(program) for program in sorted({self.program(path) for path in self.documents})]
 

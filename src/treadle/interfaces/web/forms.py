@@ -87,15 +87,15 @@ def options_of(form: Fields, options: type) -> dict[str, Any]:
 
 
 @contextmanager
-def each_field() -> Iterator[_Collector]:
+def each_field() -> Iterator[_FormCollector]:
     """Collect the errors of fields that are parsed in `with check:` blocks, and raise all of them together."""
-    collector = _Collector()
+    collector = _FormCollector()
     yield collector
     if collector.fields:
         raise InvalidForm(collector.fields)
 
 
-class _Collector:
+class _FormCollector:
     def __init__(self) -> None:
         self.fields: dict[str, str] = {}
 

@@ -28,7 +28,7 @@ from treadle.engine.operations import Operations
 from treadle.interfaces.http.app_state import AppState, state_of
 from treadle.interfaces.http.namespaces import list_places
 from treadle.interfaces.http.problems import http_problem, status_of
-from treadle.interfaces.http.routes import Route, RouteTable
+from treadle.interfaces.http.routes import HttpRoute, RouteTable
 from treadle.interfaces.web import filters
 from treadle.interfaces.web.forms import Rejected, text
 from treadle.interfaces.web.tables import table
@@ -214,9 +214,9 @@ class Site:
 
     def __init__(self, state: AppState) -> None:
         self.state = state
-        pages = [Route(method, path, self._page(draw)) for path, draw in _PAGES.items() for method in ("GET", "HEAD")]
-        actions = [Route("POST", path, self._action(do)) for path, do in _ACTIONS.items()]
-        self.routes = [*pages, *actions, Route("GET", "/login", self._login)]
+        pages = [HttpRoute(method, path, self._page(draw)) for path, draw in _PAGES.items() for method in ("GET", "HEAD")]
+        actions = [HttpRoute("POST", path, self._action(do)) for path, do in _ACTIONS.items()]
+        self.routes = [*pages, *actions, HttpRoute("GET", "/login", self._login)]
         self.templates = _templates()
         self._menu: tuple[dict[str, int], list[str]] = ({}, [])
         self._menu_until = -math.inf

@@ -19,7 +19,7 @@ class Cell(NamedTuple):
     href: str | None
 
 
-class Table(NamedTuple):
+class RecordTable(NamedTuple):
     """The columns with their headings, and the cells of each record."""
 
     columns: list[tuple[str, Column]]
@@ -28,7 +28,7 @@ class Table(NamedTuple):
     """The column that names the record: the first one with a link, or else the first."""
 
 
-def table(records: Sequence[Any]) -> Table:
+def table(records: Sequence[Any]) -> RecordTable:
     """The records in a table, without columns that are absent from all of them and without ids that only commands need."""
     view = view_of(type(records[0]))
     assert view is not None
@@ -40,7 +40,7 @@ def table(records: Sequence[Any]) -> Table:
     rows = [(row, [_cell(column, row) for column in columns]) for row in records]
     numeric = [all(cells[index].kind in ("number", "absent") for _, cells in rows) for index in range(len(columns))]
     head = next((index for index, column in enumerate(columns) if column.link), 0)
-    return Table([("number" if right else "", column) for right, column in zip(numeric, columns, strict=True)], rows, head)
+    return RecordTable([("number" if right else "", column) for right, column in zip(numeric, columns, strict=True)], rows, head)
 
 
 def _is_absent(value: Any) -> bool:

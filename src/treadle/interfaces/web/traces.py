@@ -35,7 +35,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TraceRow:
     """A step of a run or an entry of a trace, with its bars, its page and the number of rows that follow from it."""
 
     subject: Any
@@ -96,7 +96,7 @@ def _scale(trace: Trace) -> Scale:
     return Scale(trace.began_at, max((end - trace.began_at) / _MS, 1.0), trace.now)
 
 
-def _row(trace: Trace, at: int, scale: Scale) -> Row:
+def _row(trace: Trace, at: int, scale: Scale) -> TraceRow:
     entry = trace.entries[at]
     begun_at = entry.began_at or entry.created_at
     kind = {"approval": "approval", "external_job": "outside", "step": "running", "group": "mixed"}.get(entry.kind, "step")
@@ -106,7 +106,7 @@ def _row(trace: Trace, at: int, scale: Scale) -> Row:
     page = f"{_PAGES[entry.kind]}{entry.id}" if entry.kind in _PAGES else None
     href = f"/runs/{entry.run_id}/steps/{entry.id}" if entry.kind == "step" else page
     took_for = round(((entry.ended_at or trace.now) - begun_at) / _MS)
-    return Row(entry, scale.bars(_spans(entry, kind, begun_at), entry.state), took_for, href, below)
+    return TraceRow(entry, scale.bars(_spans(entry, kind, begun_at), entry.state), took_for, href, below)
 
 
 def _is_hidden(entries: list[TraceEntry], at: int, closed: set[str]) -> bool:
@@ -120,7 +120,7 @@ def _is_hidden(entries: list[TraceEntry], at: int, closed: set[str]) -> bool:
     return False
 
 
-def waterfall(times: Timeline) -> tuple[list[Row], list[int]]:
+def waterfall(times: Timeline) -> tuple[list[TraceRow], list[int]]:
     """The rows of a page of steps on one scale, and the labels of its axis."""
     if not times.steps:
         return [], []
@@ -129,7 +129,7 @@ def waterfall(times: Timeline) -> tuple[list[Row], list[int]]:
     scale, rows = Scale(begin, max((end - begin) / _MS, 1.0), times.now), []
     for step in times.steps:
         took_for = round(((step.ended_at or times.now) - step.began_at) / _MS) if step.took_for is None else step.took_for
-        rows.append(Row(step, scale.bars(_spans(step, "step", step.began_at), step.state), took_for))
+        rows.append(TraceRow(step, scale.bars(_spans(step, "step", step.began_at), step.state), took_for))
     return rows, scale.ticks
 
 

@@ -19,7 +19,7 @@ import msgspec
 from treadle.kernel.core import Core, Service
 from treadle.kernel.record_service import RecordService
 from treadle.kernel.store.records import ChangeRecord, PutRecord
-from treadle.kernel.store.units import Answer, Unit, Verdict
+from treadle.kernel.store.units import Unit, UnitAnswer, Verdict
 from treadle.model.errors import Unauthorized, UnreadableValue
 from treadle.model.records import Record
 from treadle.model.stored import Stored, read
@@ -181,7 +181,7 @@ class CredentialService(RecordService[C]):
 
     async def put(
         self, credential: Credential, body: C, transition: str, actor: str, data: Json, name: str | None = None
-    ) -> Answer:
+    ) -> UnitAnswer:
         """Store the new record of a credential, which that transition makes valid."""
         text, state = self.save(body), self.machine.initial
         record = Record(

@@ -16,10 +16,10 @@ import msgspec
 from treadle.kernel.alerts.service import Alerts, load_alert, resolution
 from treadle.kernel.core import Core
 from treadle.kernel.problems import find_problems
-from treadle.kernel.status import Status
+from treadle.kernel.status import SystemStatus
 from treadle.kernel.store.queries import LATEST_FAILURE, DeadLetterFilter, FailedRun
 from treadle.kernel.store.records import ChangeRecord, PutRecord
-from treadle.kernel.store.units import Answer, Park, Row, Unit
+from treadle.kernel.store.units import Park, Row, Unit, UnitAnswer
 from treadle.kernel.triggers import Turns
 from treadle.model.alerts import (
     DEAD_LETTERS,
@@ -52,11 +52,11 @@ class AlertEvaluator(Turns[Alerts]):
 
     point = "alert"
 
-    def __init__(self, core: Core, alerts: Alerts, read_status: Callable[[], Awaitable[Status]]) -> None:
+    def __init__(self, core: Core, alerts: Alerts, read_status: Callable[[], Awaitable[SystemStatus]]) -> None:
         super().__init__(core, alerts)
         self.read_status = read_status
 
-    async def act(self, record: Record, task: Task) -> Answer:
+    async def act(self, record: Record, task: Task) -> UnitAnswer:
         """Evaluate a rule once, and leave its task for the next evaluation."""
         body = self.triggers.load(record)
         now = await self._store.now()
@@ -260,7 +260,7 @@ def _dead(body: AlertRuleBody, count: int) -> Causes:
     return {body.task_list or DEAD_LETTERS: FoundCause(f"{count} dead letter{'' if count == 1 else 's'}{of}", remedy, count)}
 
 
-def _old(body: AlertRuleBody, status: Status) -> Iterator[tuple[str, FoundCause]]:
+def _old(body: AlertRuleBody, status: SystemStatus) -> Iterator[tuple[str, FoundCause]]:
     oldest: dict[str, tuple[int, int]] = {}
     for depth in status.users_depths:
         name = depth.queue.task_list
@@ -275,7 +275,7 @@ def _old(body: AlertRuleBody, status: Status) -> Iterator[tuple[str, FoundCause]
             yield name, FoundCause(text, f"`treadle lists desired {name}` estimates how many workers it needs", ready)
 
 
-def _problems(body: AlertRuleBody, status: Status) -> Causes:
+def _problems(body: AlertRuleBody, status: SystemStatus) -> Causes:
     causes: Causes = {}
     for problem in find_problems(status):
         wanted = _CODES.get(body.when, (body.code or "*",))

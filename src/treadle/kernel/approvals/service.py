@@ -37,7 +37,7 @@ from treadle.kernel.reads.records import transition_record
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_limit, current_run, every_record, find_id
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter, unreadable
-from treadle.kernel.store.units import Answer, Finish, Park, PutBlob, Row, Seen, Unit, Verdict
+from treadle.kernel.store.units import Finish, Park, PutBlob, Row, Seen, Unit, UnitAnswer, Verdict
 from treadle.kernel.store.value_store import ValueLost
 from treadle.model.access import Access
 from treadle.model.approvals import (
@@ -70,7 +70,7 @@ MANY = 100
 class ProcessedApproval(NamedTuple):
     """The committed action, and the verdict on it."""
 
-    answer: Answer
+    answer: UnitAnswer
     settlement: Finish | Park
 
 
@@ -316,7 +316,7 @@ class Approvals(Service):
 
     # changes by workers
 
-    async def ask(self, task: Task, token: Claim, asked: Ask) -> Answer:
+    async def ask(self, task: Task, token: Claim, asked: Ask) -> UnitAnswer:
         """Park the task until a person has decided; the same unit stores the approval and the task that announces it."""
         now = await self._store.now()
         approval = open_approval(asked.request, now, task.name)

@@ -17,7 +17,7 @@ from treadle.kernel.declarations.records import (
     SCHEDULE,
     Applied,
     DeclarationsBody,
-    Program,
+    DeployedProgram,
     Value,
     name_of,
     release_key,
@@ -97,7 +97,7 @@ def decide(
     mine = body.programs.get(program)
     if mine is not None and release_key(mine.release) > release_key(release):
         return _skip(mine, declared, body, stored, written)
-    former = mine or Program(release=release)
+    former = mine or DeployedProgram(release=release)
     owners = {item: name for name, other in body.programs.items() if name != program for item in other.items}
     changes: list[Change] = []
     writes: dict[str, Value] = {}
@@ -151,7 +151,11 @@ def _certain(own: Applied | None, value: Value) -> Applied:
 
 
 def _skip(
-    mine: Program, declared: Mapping[str, Value], body: DeclarationsBody, stored: Mapping[str, Value], written: Mapping[str, Value]
+    mine: DeployedProgram,
+    declared: Mapping[str, Value],
+    body: DeclarationsBody,
+    stored: Mapping[str, Value],
+    written: Mapping[str, Value],
 ) -> SyncPlan:
     """Leave everything to the newer release, and undo values that were written over its own."""
     applied = {item: entry.value for item, entry in mine.items.items()}

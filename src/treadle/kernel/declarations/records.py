@@ -33,7 +33,7 @@ class Applied(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The values that it may still have, while it is not certain that `value` was applied."""
 
 
-class Program(Stored, frozen=True, kw_only=True, omit_defaults=True):
+class DeployedProgram(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """A program: its newest release that was applied, and its items."""
 
     release: str = "0"
@@ -43,10 +43,10 @@ class Program(Stored, frozen=True, kw_only=True, omit_defaults=True):
 class DeclarationsBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The body of the record: the programs by name. An item belongs to one program."""
 
-    programs: dict[str, Program] = msgspec.field(default_factory=dict)
+    programs: dict[str, DeployedProgram] = msgspec.field(default_factory=dict)
 
 
-class Declared:
+class ProgramDeclarations:
     """The declarations of one program, collected when its code is loaded; nothing is stored before `Declarations.sync`."""
 
     def __init__(self, program: str | None = None, release: int | str = 0) -> None:
@@ -57,7 +57,7 @@ class Declared:
         self.items: dict[str, dict[str, Any]] = {}
         self.incomplete: set[str] = set()
         """Schedules without a target, which a decorated handler or function is to give."""
-        self.others: list[Declared] = []
+        self.others: list[ProgramDeclarations] = []
         """Those of other programs in the same process."""
 
     def default_program(self) -> str:

@@ -30,7 +30,7 @@ from treadle.kernel.declarations.records import (
     RATE,
     SCHEDULE,
     DeclarationsBody,
-    Declared,
+    ProgramDeclarations,
     Value,
 )
 from treadle.kernel.lists import Lists
@@ -72,7 +72,7 @@ class Declarations(Service):
         self._schedules = schedules
         self._record_id = uuid7(0, hashlib.sha256(f"{MACHINE.entity}\0{core.namespace}".encode()).digest())
 
-    async def sync(self, declared: Declared, *, dry_run: bool = False, overwrite: bool = False) -> Synced:
+    async def sync(self, declared: ProgramDeclarations, *, dry_run: bool = False, overwrite: bool = False) -> Synced:
         """Make the store follow the declarations, and report each difference; with `dry_run`, only return them."""
         program, release = declared.program or declared.default_program(), declared.release
         wanted: dict[str, Value] = dict(declared.items)
@@ -116,7 +116,7 @@ class Declarations(Service):
                     self._emit(DeclarationSynced(program, release, change.text, unchanged))
         return Synced(program, release, changes)
 
-    async def _check(self, declared: Declared) -> None:
+    async def _check(self, declared: ProgramDeclarations) -> None:
         """Raise the error of an invalid declaration before anything is changed."""
         if declared.incomplete:
             name = min(declared.incomplete)

@@ -54,7 +54,7 @@ from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import PAGE_LIMIT, every_task, find_id
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Answer, Finish, Keep, Park, Row, Seen, Unit, Verdict
+from treadle.kernel.store.units import Finish, Keep, Park, Row, Seen, Unit, UnitAnswer, Verdict
 from treadle.kernel.telemetry.events import ExternalHint, PollRaised, PollsFailing
 from treadle.kernel.telemetry.observer import JobPolled, telemetry_of
 from treadle.model.errors import CallbackRefused, ClaimLost, InvalidInput, Refused
@@ -115,7 +115,7 @@ class _Opened(NamedTuple):
     polled: bool = False
 
 
-Settle = Callable[[Task, Seen, TaskDecision], Awaitable[Answer]]
+Settle = Callable[[Task, Seen, TaskDecision], Awaitable[UnitAnswer]]
 Operate = Callable[..., Awaitable[Task]]
 
 

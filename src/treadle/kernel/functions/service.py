@@ -52,7 +52,7 @@ from treadle.kernel.store.lookups import all_steps, check_run_repeat, current_ru
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import PutMessage
-from treadle.kernel.store.units import Answer, Dismiss, Finish, Row, RunGuard, Seen, Unit, Verdict
+from treadle.kernel.store.units import Dismiss, Finish, Row, RunGuard, Seen, Unit, UnitAnswer, Verdict
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.conversion import plain_object
 from treadle.model.errors import (
@@ -239,7 +239,7 @@ class Functions(Service):
 
     # ends
 
-    async def settle(self, task: Task, guard: Claim | Seen, finish: Finish, more: tuple[Row, ...] = ()) -> Answer:
+    async def settle(self, task: Task, guard: Claim | Seen, finish: Finish, more: tuple[Row, ...] = ()) -> UnitAnswer:
         """Commit the end of a task of a function's run with its message or the end of the run itself, and `more`."""
         if task.step_id is not None:
             failpoint("advance.before_commit")
@@ -248,7 +248,7 @@ class Functions(Service):
             return answer
         finish, blobs = self._value_store.pack_end(finish, task.root_id)
 
-        async def attempt() -> Answer:
+        async def attempt() -> UnitAnswer:
             tasks, rows = await self.follow(task, finish)
             failpoint("advance.before_commit")
             try:

@@ -14,7 +14,7 @@ from treadle.kernel.queue.decide import canceled_error, paused, refuse_of_run, r
 from treadle.kernel.queue.engine_tasks import find_owner
 from treadle.kernel.store.lookups import check_task_repeat, find_id, is_same_request
 from treadle.kernel.store.process import failpoint
-from treadle.kernel.store.units import Amend, Answer, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit, Verdict, tag_rows
+from treadle.kernel.store.units import Amend, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit, UnitAnswer, Verdict, tag_rows
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.errors import IdempotencyKeyReused, IllegalTransition, InvalidInput, Refused
 from treadle.model.ids import Ref, parse_id
@@ -125,7 +125,7 @@ class Queue(Service):
         owners: dict[str, str] = {}
         failpoint("enqueue.before_commit")
         chunks = [new[start : start + TASKS_PER_UNIT] for start in range(0, len(new), TASKS_PER_UNIT)]
-        answers: list[Answer] = []
+        answers: list[UnitAnswer] = []
         for start in range(0, len(chunks), _UNITS_IN_FLIGHT):
             part = chunks[start : start + _UNITS_IN_FLIGHT]
             sent = [self._committer.submit(_new_unit(chunk, blobs), self._patience) for chunk in part]
@@ -141,7 +141,7 @@ class Queue(Service):
         pairs = [(task.id, owners[twins.get(task.id, task.id)]) for task in checked]
         return [Enqueued(owner, owner == task_id) for task_id, owner in pairs]
 
-    async def _store_rest(self, tasks: list[NewTask], blobs: Mapping[str, tuple[Row, ...]], answer: Answer) -> Answer:
+    async def _store_rest(self, tasks: list[NewTask], blobs: Mapping[str, tuple[Row, ...]], answer: UnitAnswer) -> UnitAnswer:
         """Store the tasks of a refused unit without the repeated ones; raise the error of one that is not a repeat."""
         same: dict[str, str] = {}
         while answer.verdict is Verdict.DEFERRED:
@@ -151,7 +151,7 @@ class Queue(Service):
             same |= answer.same
             tasks = [task for task in tasks if task.id not in same]
             if not tasks:
-                return Answer(Verdict.DONE, same=same)
+                return UnitAnswer(Verdict.DONE, same=same)
             answer = await self._committer.submit(_new_unit(tasks, blobs), self._patience)
         return msgspec.structs.replace(answer, same=same)
 

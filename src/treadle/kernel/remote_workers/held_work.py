@@ -26,7 +26,7 @@ from treadle.kernel.queue.decide import TaskDecision, decide, settlement_of
 from treadle.kernel.remote_workers.decide import check_text, claim_of, lease_of, log_line
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import Renewal, Touch
-from treadle.kernel.store.units import Answer, Finish, Keep, Unit, Verdict
+from treadle.kernel.store.units import Finish, Keep, Unit, UnitAnswer, Verdict
 from treadle.kernel.telemetry.events import LeaseLost, ResultDropped, TaskSettled
 from treadle.kernel.telemetry.observer import AttemptEnded, SettleAnswered, telemetry_of
 from treadle.model.approvals import ApprovalRequest, check_request, split_checkpoint, with_decisions_of
@@ -185,7 +185,7 @@ T = TypeVar("T")
 _CODE_LIMIT = 200
 _MAX_LOG_LINES = 1000
 
-Settle = Callable[[Task, Claim, TaskDecision, float | None], Awaitable[Answer]]
+Settle = Callable[[Task, Claim, TaskDecision, float | None], Awaitable[UnitAnswer]]
 """Commits the outcome of an attempt and its consequences, with the given patience."""
 UpdateStep = Callable[[str, str, Mapping[str, Json]], Awaitable[bool]]
 """Merges partial results into a waiting step."""

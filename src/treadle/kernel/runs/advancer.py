@@ -25,11 +25,11 @@ from treadle.evaluator import (
     Expand,
     Finished,
     Limits,
+    LoadedRows,
     Need,
     RetryStep,
     RunRef,
     StepRow,
-    View,
     advance,
     steps_of,
 )
@@ -53,7 +53,7 @@ from treadle.kernel.runs.decide import (
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.process import failpoint
-from treadle.kernel.store.units import Answer, ClearInbox, Dismiss, Finish, Row, RunGuard, Seen, Unit, Verdict
+from treadle.kernel.store.units import ClearInbox, Dismiss, Finish, Row, RunGuard, Seen, Unit, UnitAnswer, Verdict
 from treadle.kernel.store.value_store import BIG
 from treadle.kernel.telemetry.events import LoopError, StoreTrouble
 from treadle.model.errors import Contended, Refused, RunNotFound, StoreError, UnreadableValue
@@ -78,11 +78,11 @@ _ROWS = 100_000
 
 
 @dataclass(slots=True)
-class Known:
+class LoadedRun:
     """A run with the steps loaded so far, as of the run's version."""
 
     run: Run
-    view: View
+    view: LoadedRows
     inbox: dict[str, Event] = field(default_factory=dict)
     """Events found in inboxes, by step."""
 
@@ -106,11 +106,11 @@ class RunViews(Service):
         super().__init__(core)
         self._flows = flows
         self._limits = limits
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: OrderedDict[str, LoadedRun] = OrderedDict()
         self._known_rows: dict[str, int] = {}
         self._rows_in_all = 0
 
-    async def get(self, run_id: str, *, fresh: bool) -> Known | None:
+    async def get(self, run_id: str, *, fresh: bool) -> LoadedRun | None:
         """The cached run; with `fresh`, or for an unknown run, its row and inboxes from the store.
 
         The cached steps are those of the stored run as long as its version is the same.
@@ -121,7 +121,7 @@ class RunViews(Service):
         run = await self._store.runs.find(run_id)
         if run is None:
             return None
-        loaded = Known(run, cached.view if cached is not None and cached.run.version == run.version else View())
+        loaded = LoadedRun(run, cached.view if cached is not None and cached.run.version == run.version else LoadedRows())
         if fresh and not run.finished:
             try:
                 for step in await self._store.runs.list_steps(run_id, None, INBOX_LIMIT, with_inbox=True):
@@ -132,7 +132,7 @@ class RunViews(Service):
                 raise EvaluatorFailed(error) from error
         return loaded
 
-    def remember(self, known: Known) -> None:
+    def remember(self, known: LoadedRun) -> None:
         """Cache the run for its next advance, if it is small and unfinished."""
         run_id = known.run.id
         self.forget(run_id)
@@ -154,7 +154,7 @@ class RunViews(Service):
         if self._known.pop(run_id, None) is not None:
             self._rows_in_all -= self._known_rows.pop(run_id)
 
-    async def evaluate(self, known: Known, events: Sequence[Event]) -> Changes:
+    async def evaluate(self, known: LoadedRun, events: Sequence[Event]) -> Changes:
         """Evaluate the events, loading the rows that the evaluator asks for."""
         program = await self._flows.program(known.run.flow_id)
         unseen = [step_id for step_id in steps_of(events, self._limits) if step_id not in known.view.rows]
@@ -171,7 +171,7 @@ class RunViews(Service):
             (load_step(step, self._value_store) for step in await self._store.runs.load_steps(run.id, rows=[root_id])), None
         )
 
-    async def _load(self, known: Known, need: Need, near: Sequence[str] = ()) -> None:
+    async def _load(self, known: LoadedRun, need: Need, near: Sequence[str] = ()) -> None:
         """Load the requested rows into the view."""
         view = known.view
         if near or need.rows or need.children_of:
@@ -185,7 +185,7 @@ class RunViews(Service):
                 view.add_blob(digest, value)
 
     @staticmethod
-    def _complete(view: View, rows: Sequence[StepRow], near: Sequence[str], parent_ids: Sequence[str]) -> None:
+    def _complete(view: LoadedRows, rows: Sequence[StepRow], near: Sequence[str], parent_ids: Sequence[str]) -> None:
         """Mark parents whose children are all loaded: those asked for, and everything near except foreach blocks."""
         complete: dict[str, list[StepRow]] = {row_id: [] for row_id in parent_ids}
         by_id = {row.id: row for row in rows}
@@ -212,7 +212,7 @@ class _Request:
     guard: Claim | Seen | None
     finish: Finish | None
     events: tuple[Event, ...]
-    answer: asyncio.Future[Answer]
+    answer: asyncio.Future[UnitAnswer]
     task: Task | None = None
     fresh: bool = False
     """Whether the inboxes must be read."""
@@ -256,7 +256,9 @@ class Advancer(Service):
 
     # requests
 
-    def settle(self, task: Task, guard: Claim | Seen, finish: Finish, more: tuple[Row, ...] = ()) -> Coroutine[Any, Any, Answer]:
+    def settle(
+        self, task: Task, guard: Claim | Seen, finish: Finish, more: tuple[Row, ...] = ()
+    ) -> Coroutine[Any, Any, UnitAnswer]:
         """Commit the end of a run's task with its consequences for the run and the rows in `more`; the result is plain JSON."""
         events: tuple[Event, ...] = ()
         rows: tuple[Row, ...] = ()
@@ -289,7 +291,7 @@ class Advancer(Service):
         await self._process(run_id, request)
         return request.ignored
 
-    async def _process(self, run_id: str, request: _Request) -> Answer:
+    async def _process(self, run_id: str, request: _Request) -> UnitAnswer:
         requests = self._waiting.get(run_id)
         if requests is not None:
             requests.append(request)
@@ -349,7 +351,7 @@ class Advancer(Service):
 
     async def _attempt(self, run_id: str, batch: list[_Request]) -> None:
         """Advance the run once; raises `Stale` if it has moved on. Requests with lost claims leave the batch."""
-        cached: Known | None = None
+        cached: LoadedRun | None = None
         try:
             cached = await self.views.get(run_id, fresh=any(request.fresh for request in batch))
             if cached is None:
@@ -383,7 +385,7 @@ class Advancer(Service):
             raise Stale
         return None
 
-    async def _evaluate_and_commit(self, cached: Known, batch: Sequence[_Request]) -> Answer:
+    async def _evaluate_and_commit(self, cached: LoadedRun, batch: Sequence[_Request]) -> UnitAnswer:
         events = [event for request in batch for event in request.events]
         ended = {event.step_id for event in events if isinstance(event, ENDS)}
         inbox_events = [event for step_id, event in cached.inbox.items() if step_id not in ended]
@@ -402,7 +404,7 @@ class Advancer(Service):
                 rows = (*rows, Dismiss(cached.run.id))
             if len(cached.inbox) == INBOX_LIMIT:  # there may be more
                 tasks = (*tasks, advance_task(cached.run, derived_id(cached.run.id, f"inbox/{cached.run.version + 1}")))
-            answer = Answer(Verdict.DONE)
+            answer = UnitAnswer(Verdict.DONE)
             if batch[0].guard or tasks or rows:
                 if batch[0].repair is not None:
                     rows = (*repair_transition(cached.run, _done(batch[0], changes), batch[0].actor), *rows)
@@ -423,7 +425,7 @@ class Advancer(Service):
 
     def _submit(
         self, run: Run, batch: Sequence[_Request], tasks: tuple[NewTask, ...], rows: tuple[Row, ...]
-    ) -> asyncio.Future[Answer]:
+    ) -> asyncio.Future[UnitAnswer]:
         """Commit the end of all tasks of the batch with the changes, if the run is still at its version."""
         rows = once([*(row for request in batch for row in request.rows), *rows])
         also = tuple(
@@ -432,7 +434,7 @@ class Advancer(Service):
         unit = Unit(batch[0].guard, batch[0].finish, tasks, also, RunGuard(run.id, run.version), rows)
         return self._committer.submit(unit)
 
-    def committed(self, known: Known, changes: Changes, stored: Sequence[StepRow]) -> None:
+    def committed(self, known: LoadedRun, changes: Changes, stored: Sequence[StepRow]) -> None:
         """Update the cache to the committed state and notify listeners."""
         run, view = known.run, known.view
         state = run.state if changes.status is None else changes.status.value
@@ -485,7 +487,7 @@ class Advancer(Service):
         run = await self._store.runs.find(task.run_id or "")
         return ((), ()) if run is None or run.finished else left_behind(task, finish, self._value_store)
 
-    async def _leave_for_resume(self, run: Run, batch: Sequence[_Request]) -> Answer:
+    async def _leave_for_resume(self, run: Run, batch: Sequence[_Request]) -> UnitAnswer:
         """Settle the tasks of a paused run, store their results in inboxes, and leave one held task that processes them after
         the resume.
 
@@ -532,7 +534,7 @@ class Advancer(Service):
                 _refuse(request, why)
             else:
                 request.ignored += [why] * len(request.events)
-                _answer(request, Answer(Verdict.DONE))
+                _answer(request, UnitAnswer(Verdict.DONE))
         for request, answer in answers:
             _answer(request, await answer)
 
@@ -569,14 +571,14 @@ def _can_advance(run: Run, batch: Sequence[_Request]) -> bool:
     return not run.finished
 
 
-def _without_lost(batch: Sequence[_Request], answer: Answer) -> list[_Request]:
+def _without_lost(batch: Sequence[_Request], answer: UnitAnswer) -> list[_Request]:
     """Answer the requests with lost claims and return the rest. Without a list of lost claims, the first one is lost."""
     remaining = []
     guarded = [request for request in batch if request.guard is not None]
     lost = set(answer.lost) or {guarded[0].guard.task_id if guarded and guarded[0].guard else ""}
     for request in batch:
         if request.guard is not None and request.guard.task_id in lost:
-            _answer(request, Answer(Verdict.CLAIM_LOST))
+            _answer(request, UnitAnswer(Verdict.CLAIM_LOST))
         else:
             remaining.append(request)
     return remaining
@@ -592,11 +594,11 @@ async def _no_rows(run: Run) -> tuple[Row, ...]:
     return ()
 
 
-def _future() -> asyncio.Future[Answer]:
+def _future() -> asyncio.Future[UnitAnswer]:
     return asyncio.get_running_loop().create_future()
 
 
-def _answer(request: _Request, answer: Answer) -> None:
+def _answer(request: _Request, answer: UnitAnswer) -> None:
     if not request.answer.done():
         request.answer.set_result(answer)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.evaluator import Changes, Errored, Event, Expand, Finished, Started, TaskRequest
+from treadle.evaluator import Changes, Errored, Event, Expand, Finished, RequestedTask, Started
 from treadle.evaluator.records import NOT_STARTED, StepError, StepRow, status_of
 from treadle.evaluator.states import State, StepKind
 from treadle.kernel.functions.reads import shown_row
@@ -238,7 +238,9 @@ def repair_transition(run: Run, events: Iterable[Event], actor: str | None) -> l
     return [RunTransition(run.id, "repair", run.state, RUN.transitions[(run.state, "repair")], actor=actor, data=data)]
 
 
-def _step_task(run: Run, request: TaskRequest, value_store: ValueStore, rows: list[Row], preclaimed: Preclaimed | None) -> NewTask:
+def _step_task(
+    run: Run, request: RequestedTask, value_store: ValueStore, rows: list[Row], preclaimed: Preclaimed | None
+) -> NewTask:
     if request.script is not None:
         kind, name = SCRIPT, SCRIPT
         attributes = {f"{PARAM}{param}": value for param, value in request.payload.items()}

@@ -29,7 +29,7 @@ from treadle.api.wire import Instant, record_of
 from treadle.kernel.runs.flows import Flows, Source, find_workflow, pairs
 from treadle.kernel.runs.steps import NodeCounts, StepReads
 from treadle.lang import CannotFormat, Compiled, Diagnostic, Graph, Program, format_source, graph
-from treadle.lang.nodes import Doc, Facet, Param
+from treadle.lang.nodes import DocComment, Facet, Param
 from treadle.lang.program import literal_of, schemas_of
 from treadle.lang.types import words as type_words
 from treadle.model.access import OPEN, Access
@@ -160,7 +160,7 @@ def _schema(program: Program, name: str) -> FlowSchema:
     return FlowSchema(name, _params(schema.fields, schema.doc), schema.doc.description if schema.doc else None)
 
 
-def _params(params: Iterable[Param], doc: Doc | None) -> list[FlowParam]:
+def _params(params: Iterable[Param], doc: DocComment | None) -> list[FlowParam]:
     docs = dict(doc.params) if doc else {}
     flow_params = []
     for param in params:

@@ -16,7 +16,7 @@ from treadle.model.tasks import Preclaimed
 from treadle.model.values import Json
 
 
-class StartOptions(TypedDict, total=False):
+class RunStartOptions(TypedDict, total=False):
     """Options of `Runs.start` and `Runs.prepare`."""
 
     version: int | None

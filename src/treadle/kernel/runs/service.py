@@ -11,6 +11,7 @@ import msgspec
 
 from treadle.evaluator import (
     Changes,
+    LoadedRows,
     Need,
     RetryStep,
     RunRef,
@@ -18,7 +19,6 @@ from treadle.evaluator import (
     State,
     StepRow,
     Updated,
-    View,
     fork,
 )
 from treadle.kernel.core import Core
@@ -26,10 +26,10 @@ from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.queue.engine_tasks import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import check_priority
-from treadle.kernel.runs.advancer import Advancer, Known
+from treadle.kernel.runs.advancer import Advancer, LoadedRun
 from treadle.kernel.runs.decide import load_step, once, rows_of
 from treadle.kernel.runs.flows import Flows, Source, check_inputs, check_result, find_workflow
-from treadle.kernel.runs.records import ExecutionResult, ExecutionStatus, NewRun, StartedRun, StartOptions
+from treadle.kernel.runs.records import ExecutionResult, ExecutionStatus, NewRun, RunStartOptions, StartedRun
 from treadle.kernel.runs.repair import RunRepairs
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_run_repeat, find_id, kept_tags
@@ -116,7 +116,7 @@ class Runs(RunRepairs):
         flow: str | Sequence[Source],
         workflow: str | None = None,
         inputs: Mapping[str, Json] | None = None,
-        **options: Unpack[StartOptions],
+        **options: Unpack[RunStartOptions],
     ) -> StartedRun:
         """Start a workflow of a published flow (name or digest) or of sources; durable when this returns.
 
@@ -180,7 +180,7 @@ class Runs(RunRepairs):
             deadline_at=ends_at,
             fairness_key=None if fairness_key is None else check_key(fairness_key, "fairness key"),
         )
-        cached = Known(run, View())
+        cached = LoadedRun(run, LoadedRows())
         cached.view.blobs.update(folded.values)
         cached.view.add_absent(RunRef(id=run.id, workflow=run.workflow).root_id)  # a new run has no stored rows
         stops = on_failure == "stop" if on_failure else not handles(self._finishing, run.workflow)
@@ -193,7 +193,7 @@ class Runs(RunRepairs):
         run: Run,
         flow: Flow | None,
         rows: tuple[Row, ...],
-        cached: Known,
+        cached: LoadedRun,
         changes: Changes,
         actor: str | None,
         preclaimed: Preclaimed | None = None,
@@ -440,7 +440,9 @@ class Runs(RunRepairs):
         while isinstance(changes := make(blobs), Need):
             blobs |= await self._value_store.load(changes.blobs)
         rows = (*folded.blobs, *tag_rows("run", new_id, check_tags(await kept_tags(self._store, run.id))))
-        return await self._begin(self._new(new, None, rows, Known(new, View()), changes, actor, timers=deadline_tasks(new, now)))
+        return await self._begin(
+            self._new(new, None, rows, LoadedRun(new, LoadedRows()), changes, actor, timers=deadline_tasks(new, now))
+        )
 
     async def repair(self, run_id: Ref, *, actor: str | None = None) -> list[str]:
         """Repair a running run; returns the ids of the steps and blocks that lacked something, which its log names.

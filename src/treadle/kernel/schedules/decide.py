@@ -24,7 +24,7 @@ COUNTED = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FiringPlan:
     """The due actions of a schedule."""
 
     fire: tuple[int, ...]
@@ -42,18 +42,18 @@ def plan(
     now: int,
     *,
     end_at: int | None = None,
-) -> Plan:
+) -> FiringPlan:
     """Plan the ticks after `cursor` that fire at `now`. After the clock went back, nothing fires until it passes the cursor."""
     first = _bounded(calendar.next_after(cursor), end_at)
     if first is None or first > now:
-        return Plan((), 0, cursor, first)
+        return FiringPlan((), 0, cursor, first)
     upto = now if end_at is None else min(now, end_at)
     chosen = _chosen(calendar, catch_up, cursor, upto, now)
     skipped = count_ticks(calendar, cursor, chosen[0], COUNTED) if chosen else 0
     last = chosen[-1] if chosen else last_ticks(calendar, cursor, upto, 1)[-1]
     if not chosen:
         skipped = count_ticks(calendar, cursor, last + 1, COUNTED)
-    return Plan(tuple(chosen), skipped, last, _bounded(calendar.next_after(last), end_at))
+    return FiringPlan(tuple(chosen), skipped, last, _bounded(calendar.next_after(last), end_at))
 
 
 def _chosen(calendar: Calendar, catch_up: CatchUp, cursor: int, upto: int, now: int) -> list[int]:
@@ -137,7 +137,7 @@ class Due:
     fire: tuple[int, ...]
     skipped: int
     """Ticks that do not fire; `COUNTED` and more are not exact."""
-    plan: Plan
+    plan: FiringPlan
     admission: Admission
 
 

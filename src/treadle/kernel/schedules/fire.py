@@ -16,7 +16,7 @@ from treadle.kernel.schedules.decide import Due, decide, jitter_of
 from treadle.kernel.schedules.service import RECENT, Schedules, prepare_tick
 from treadle.kernel.schedules.ticks import make_calendar
 from treadle.kernel.store.records import ChangeRecord
-from treadle.kernel.store.units import Answer, Park, Unit, Verdict
+from treadle.kernel.store.units import Park, Unit, UnitAnswer, Verdict
 from treadle.kernel.triggers import ACTIVE, Prepared, Turns, succeeded, unit_of
 from treadle.model.clock import as_text
 from treadle.model.errors import StoreError, TreadleError
@@ -65,7 +65,7 @@ class Firer(Turns[Schedules]):
 
     point = "fire"
 
-    async def act(self, record: Record, task: Task) -> Answer:
+    async def act(self, record: Record, task: Task) -> UnitAnswer:
         """Perform the due actions for a schedule, and settle the task."""
         try:
             turn = await self._work_out(record, task.claimed_at or 0)
@@ -98,7 +98,7 @@ class Firer(Turns[Schedules]):
             turn.firings.append(Firing(tick=tick, at=now, kind=started.kind, id=started.id))
         return turn
 
-    async def _settle(self, turn: _FireTurn, task: Task) -> Answer:
+    async def _settle(self, turn: _FireTurn, task: Task) -> UnitAnswer:
         record, body = turn.record, turn.body
         waiting = turn.waiting[0] if turn.waiting else None
         looks = body.looks + 1 if waiting is not None and waiting == body.waiting else 0
@@ -146,7 +146,7 @@ class Firer(Turns[Schedules]):
         due_for = look_for if next_at is None else max(next_at + jitter_of(turn.record.id, body.jitter_for) - turn.now, 0)
         return msgspec.structs.replace(task, delay=min(due_for, look_for))
 
-    async def _put_off(self, record: Record, task: Task, error: TreadleError) -> Answer:
+    async def _put_off(self, record: Record, task: Task, error: TreadleError) -> UnitAnswer:
         """Retry later: the tick stays due, and the record and the task show the error."""
         problem: dict[str, Json] = {"code": error.code, "message": str(error)}
         body = msgspec.structs.replace(self.triggers.load(record), error=problem)

@@ -21,11 +21,11 @@ from treadle.kernel.search.query import (
     Ago,
     Condition,
     Field,
-    Group,
     Instant,
     Not,
     Prefix,
     Query,
+    QueryGroup,
     Value,
     parts_of,
     words,
@@ -61,7 +61,7 @@ def error_text(error: Mapping[str, Json] | None) -> str | None:
 def matches(query: Query, subject: Subject, now: int) -> bool:
     """Whether the record matches; a condition on a value that it does not have is false, also with `!=`."""
     match query:
-        case Group(op, parts):
+        case QueryGroup(op, parts):
             results = (matches(part, subject, now) for part in parts)
             return all(results) if op == "and" else any(results)
         case Not(part):
@@ -248,7 +248,7 @@ def _bounds(parts: tuple[Query, ...], now: int) -> tuple[int | None, int | None]
 def roots(query: Query) -> Iterator[str]:
     """The roots of all fields in the query."""
     match query:
-        case Group(_, parts):
+        case QueryGroup(_, parts):
             for part in parts:
                 yield from roots(part)
         case Not(part):

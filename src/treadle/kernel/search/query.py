@@ -8,7 +8,7 @@
     FIELD     := state | doing | name | kind | list | id | run | created | finished | error | tag.KEY | input.PATH | output.PATH
     VALUE     := "text" | word | prefix* | 12.5 | true | false | null | 2026-11-01 | 2d ago
 
-`parse` returns a tree of `Condition`, `Not` and `Group`; `print_query` is its inverse. `kernel.search.match`
+`parse` returns a tree of `Condition`, `Not` and `QueryGroup`; `print_query` is its inverse. `kernel.search.match`
 decides whether a record matches, `kernel.search.plan` which index finds candidates.
 """
 
@@ -85,19 +85,19 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class QueryGroup:
     """All parts match (`and`), or any of them (`or`)."""
 
     op: str
     parts: tuple[Query, ...]
 
 
-Query = Condition | Not | Group
+Query = Condition | Not | QueryGroup
 
 
 def parts_of(query: Query) -> tuple[Query, ...]:
     """The conditions that must all match."""
-    return query.parts if isinstance(query, Group) and query.op == "and" else (query,)
+    return query.parts if isinstance(query, QueryGroup) and query.op == "and" else (query,)
 
 
 # --- fields ---
@@ -212,7 +212,7 @@ class _Parser:
         parts = [self._group("and") if op == "or" else self._one()]
         while self._keyword(op):
             parts.append(self._group("and") if op == "or" else self._one())
-        return parts[0] if len(parts) == 1 else Group(op, tuple(parts))
+        return parts[0] if len(parts) == 1 else QueryGroup(op, tuple(parts))
 
     def _one(self) -> Query:
         self._depth += 1
@@ -429,15 +429,15 @@ def print_query(query: Query) -> str:
             return f"{_shown_field(field)} not in ({', '.join(map(_shown, values))})"
         case Not(part):
             return f"not {_grouped(part)}"
-        case Group("or", parts):
+        case QueryGroup("or", parts):
             return " or ".join(_grouped(part, "or") for part in parts)
-        case Group(_, parts):
+        case QueryGroup(_, parts):
             return " and ".join(map(_grouped, parts))
 
 
 def _grouped(query: Query, *ops: str) -> str:
     """Return the text of a part, in parentheses if it is a group with one of these operators (none: any)."""
-    return f"({print_query(query)})" if isinstance(query, Group) and query.op in (ops or ("and", "or")) else print_query(query)
+    return f"({print_query(query)})" if isinstance(query, QueryGroup) and query.op in (ops or ("and", "or")) else print_query(query)
 
 
 def _shown_field(field: Field) -> str:

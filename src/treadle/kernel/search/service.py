@@ -13,9 +13,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from treadle.kernel.core import Core, Service
 from treadle.kernel.search.plan import KEYS_LIMIT, SearchPlan, Subject, error_text, matches, plan, roots
-from treadle.kernel.search.query import Condition, Field, Group, Instant, Query, parse, parts_of
+from treadle.kernel.search.query import Condition, Field, Instant, Query, QueryGroup, parse, parts_of
 from treadle.kernel.store.lookups import check_limit
-from treadle.kernel.store.ports import SearchStore, Span, Store
+from treadle.kernel.store.ports import ScanRange, SearchStore, Store
 from treadle.kernel.store.queries import NEWEST, Place, RunFilter, TaskFilter
 from treadle.model.errors import TreadleError
 from treadle.model.ids import Ref, id_time, parse_id, uuid7
@@ -206,7 +206,7 @@ class _Source(Generic[T]):
 
     def _indexed(self, read: Callable[..., Awaitable[list[Place]]], *keys: Any, states: Sequence[str] = ()) -> Stream[T]:
         async def stream(at: Place, after: int, size: int) -> _Batch[T]:
-            places = await read(Span(self.entity, self.namespace, at, after), *keys, size)
+            places = await read(ScanRange(self.entity, self.namespace, at, after), *keys, size)
             records = await self.find_many([place.id for place in places], states) if places else []
             return _Batch(places, records, len(places) < size)
 
@@ -264,11 +264,11 @@ def _subject(record: Run | Task, wants_error: bool, doing: str | None = None, **
 def _plain_part(query: Query) -> Query | None:
     """The conditions of the query that the row of a record decides."""
     plain = tuple(part for part in parts_of(query) if not _LOADED.intersection(roots(part)))
-    return Group("and", plain) if plain else None
+    return QueryGroup("and", plain) if plain else None
 
 
 def _joined(query: Query, more: Sequence[Query]) -> Query:
-    return Group("and", (*parts_of(query), *more)) if more else query
+    return QueryGroup("and", (*parts_of(query), *more)) if more else query
 
 
 def one_of(root: str, values: Sequence[str | None]) -> list[Query]:

@@ -21,7 +21,19 @@ import msgspec
 from treadle.kernel.store.ports import LATER, STREAM, Store
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.records import PutOutcome
-from treadle.kernel.store.units import DONE, DOUBTFUL_TRANSITIONS, Answer, Finish, Park, Revive, Row, Seen, Unit, Verdict, returned
+from treadle.kernel.store.units import (
+    DONE,
+    DOUBTFUL_TRANSITIONS,
+    Finish,
+    Park,
+    Revive,
+    Row,
+    Seen,
+    Unit,
+    UnitAnswer,
+    Verdict,
+    returned,
+)
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTrouble, log_event
 from treadle.kernel.telemetry.observer import TasksStored, telemetry_of, timed
 from treadle.model.clock import Clock
@@ -48,7 +60,7 @@ _NEVER = 2**63
 _ANY = -1
 
 
-OnAnswer = Callable[[Answer | BaseException], None]
+OnAnswer = Callable[[UnitAnswer | BaseException], None]
 """Receives the answer of a unit or the error, once, on the event loop."""
 
 T = TypeVar("T")
@@ -63,7 +75,9 @@ class _Submission:
 
     __slots__ = ("answer", "on_answer", "origin", "sent_at", "unit", "until")
 
-    def __init__(self, unit: Unit, answer: asyncio.Future[Answer] | None, on_answer: OnAnswer | None, until: float | None) -> None:
+    def __init__(
+        self, unit: Unit, answer: asyncio.Future[UnitAnswer] | None, on_answer: OnAnswer | None, until: float | None
+    ) -> None:
         self.unit = unit
         self.answer = answer
         self.on_answer = on_answer
@@ -78,7 +92,7 @@ class _Submission:
         """Whether the sender still waits for the answer."""
         return self.on_answer is not None if self.answer is None else not self.answer.done()
 
-    def resolve(self, answer: Answer | BaseException) -> None:
+    def resolve(self, answer: UnitAnswer | BaseException) -> None:
         """Deliver the answer, unless already delivered."""
         if self.answer is None:
             on_answer, self.on_answer = self.on_answer, None
@@ -123,7 +137,7 @@ class Committer:
         self.on_parked: list[Callable[[int], None]] = []
         """Called with the delay in milliseconds until the first of the committed tasks is due."""
 
-    def submit(self, unit: Unit, patience: float | None = None) -> asyncio.Future[Answer]:
+    def submit(self, unit: Unit, patience: float | None = None) -> asyncio.Future[UnitAnswer]:
         """Queue the unit; the future receives its answer. Call it on the event loop.
 
         `patience`: seconds after which the sender gets `StoreUnavailable`. None waits forever and never raises a `StoreError`:
@@ -132,7 +146,7 @@ class Committer:
         """
         if patience is not None and self._waiting_rows >= MAX_STALLED_ROWS:
             self._refuse_if_behind()
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[UnitAnswer] = asyncio.get_running_loop().create_future()
         self._enqueue(_Submission(unit, answer, None, None if patience is None else self._clock.monotonic() + patience))
         return answer
 
@@ -187,7 +201,7 @@ class Committer:
                 continue
         raise Contended(act, tries)
 
-    async def commit(self, unit: Unit, patience: float | None = None) -> Answer:
+    async def commit(self, unit: Unit, patience: float | None = None) -> UnitAnswer:
         """Commit an operator's unit and return its answer; raises `Stale` unless the verdict is `done`.
 
         A transition that has become illegal since the attempt read the run is stale, too.
@@ -303,7 +317,7 @@ class Committer:
         await self._send(batch[:middle])
         await self._send(batch[middle:])
 
-    def _commit(self, units: list[Unit]) -> Awaitable[list[Answer]]:
+    def _commit(self, units: list[Unit]) -> Awaitable[list[UnitAnswer]]:
         observe = self._telemetry.observe
         call = self._store.commit(units)
         return call if observe is None else timed(observe, self._clock, "commit", call, len)
@@ -323,7 +337,7 @@ class Committer:
             self._queue = deque(submission for submission in self._queue if submission.open)
             self._waiting_rows = _rows_of(self._queue)
 
-    def _answer(self, batch: Sequence[_Submission], answers: Sequence[Answer]) -> None:
+    def _answer(self, batch: Sequence[_Submission], answers: Sequence[UnitAnswer]) -> None:
         self._answered_at = self._clock.monotonic()
         if self._batch_rows < BATCH_ROWS:
             self._batch_rows = min(self._batch_rows * 2, BATCH_ROWS)
@@ -429,7 +443,7 @@ class Committer:
         self._notify_others()  # queues added after the last notification was sent
 
 
-def _made(unit: Unit, answer: Answer) -> Sequence[NewTask]:
+def _made(unit: Unit, answer: UnitAnswer) -> Sequence[NewTask]:
     """The tasks that this unit created."""
     if answer.verdict is not Verdict.DONE:
         return ()

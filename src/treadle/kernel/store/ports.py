@@ -18,12 +18,12 @@ from treadle.kernel.store.operator_ports import HealthStore, NamespaceStore, Ope
 from treadle.kernel.store.queries import (
     LATEST_FAILURE,
     NEWEST,
-    DeadLetter,
     DeadLetterFilter,
     DeadLetterGroup,
-    Extension,
+    DeadLetterRef,
+    EntityHistory,
     FailedRun,
-    History,
+    LeaseExtension,
     OpenWork,
     Place,
     QueueDepth,
@@ -38,7 +38,7 @@ from treadle.kernel.store.queries import (
     Woken,
 )
 from treadle.kernel.store.records import EffectFilter, RecordFilter
-from treadle.kernel.store.units import Answer, Unit
+from treadle.kernel.store.units import Unit, UnitAnswer
 from treadle.model.names import QueueKey
 from treadle.model.records import EffectOutcome, Message, Record, RecordItem, Stream, StreamChunk
 from treadle.model.runs import Flow, FlowVersion, Run, Step
@@ -96,7 +96,7 @@ class TaskStore(Protocol):
         whether any task was ready before it, also one of a paused queue: the signal of that task may have been lost.
         """
 
-    async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
+    async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, LeaseExtension]:
         """Extend claims like `LeaseConnection.renew`, but never past the attempt's timeout either.
 
         For holders with attempts that no other process ends. A claim past one of these limits expires immediately.
@@ -143,7 +143,7 @@ class DeadLetterStore(Protocol):
     async def list_newest(self, which: DeadLetterFilter, limit: int) -> list[Task]:
         """Return up to `limit` failed tasks, the most recent failure first (by seq, downwards from `until_seq`)."""
 
-    async def walk(self, which: DeadLetterFilter, limit: int) -> list[DeadLetter]:
+    async def walk(self, which: DeadLetterFilter, limit: int) -> list[DeadLetterRef]:
         """Return up to `limit` failed tasks, the oldest failure first (by seq, upwards from `after_seq`)."""
 
     async def group(self, which: DeadLetterFilter, limit: int) -> list[DeadLetterGroup]:
@@ -220,7 +220,7 @@ class RunStore(Protocol):
         """Return the large values that exist, by digest."""
 
 
-class Span(NamedTuple):
+class ScanRange(NamedTuple):
     """A part of the runs or tasks (`entity`) of a namespace: those after the position `before`, created at `after` or later."""
 
     entity: str
@@ -235,16 +235,16 @@ class SearchStore(Protocol):
     async def list_tags(self, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
         """Return the tags of runs and tasks in stored form (`model.tags`), by id; those without tags are left out."""
 
-    async def list_tagged(self, span: Span, key: str, value: str, limit: int) -> list[Place]:
+    async def list_tagged(self, span: ScanRange, key: str, value: str, limit: int) -> list[Place]:
         """Return up to `limit` runs or tasks of the span with that tag, newest first."""
 
-    async def list_with_words(self, span: Span, words: Sequence[str], limit: int) -> list[Place]:
+    async def list_with_words(self, span: ScanRange, words: Sequence[str], limit: int) -> list[Place]:
         """Return at least `limit` runs, or ended tasks, of the span whose error has all these words, newest first.
 
         Fewer means that there are no others. A word may end in `*`. Sealed errors are not found.
         """
 
-    async def list_failing_tasks(self, span: Span, limit: int) -> list[Place]:
+    async def list_failing_tasks(self, span: ScanRange, limit: int) -> list[Place]:
         """Return up to `limit` live tasks of the span with an error, newest first."""
 
     async def list_run_names(self, prefix: str, limit: int) -> list[str]:
@@ -306,7 +306,7 @@ class LogStore(Protocol):
     async def list_takeovers(self, run_id: str, limit: int) -> list[Transition]:
         """Return the last `limit` expiries of leases on tasks of the run, oldest first; the actor is the owner that lost one."""
 
-    async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
+    async def list_histories(self, after_id: str | None, limit: int) -> list[EntityHistory]:
         """Return the histories of up to `limit` tasks, runs and records after `after_id`, in order of id.
 
         Each history is read at one instant.
@@ -422,7 +422,7 @@ class Store(Protocol):
     async def now(self) -> int:
         """Return the store's clock, which compares leases, deadlines and retention times, in milliseconds."""
 
-    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+    async def commit(self, units: Sequence[Unit]) -> list[UnitAnswer]:
         """Apply each unit completely or not at all, independently of the others, durably, in one transaction if possible.
 
         - A guard that does not match changes nothing and yields `claim_lost`, as does a unit on a task that an

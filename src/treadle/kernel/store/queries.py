@@ -55,7 +55,7 @@ class Renewal(msgspec.Struct, frozen=True):
     progress: str | None = None
 
 
-class Extension(NamedTuple):
+class LeaseExtension(NamedTuple):
     """The new end of an extended claim, and the store's clock at that time."""
 
     until_at: int
@@ -94,7 +94,7 @@ class Sighting(msgspec.Struct, frozen=True):
     """Whether it still has its session with the database; None if that is not known."""
 
 
-class History(msgspec.Struct, frozen=True):
+class EntityHistory(msgspec.Struct, frozen=True):
     """All transitions of one entity, and the state and version of its row, for `verify`."""
 
     entity: str
@@ -176,7 +176,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True):
         return all(condition is None for condition in others)
 
 
-class DeadLetter(msgspec.Struct, frozen=True):
+class DeadLetterRef(msgspec.Struct, frozen=True):
     """A reference to a dead letter, without its values, for bulk operations."""
 
     seen: Seen

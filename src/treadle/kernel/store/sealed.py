@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from treadle.kernel.store.operator_ports import ServerStore
 from treadle.kernel.store.ports import DeadLetterStore, LogStore, RecordStore, RunStore, Store, StreamStore, TaskStore, TraceStore
-from treadle.kernel.store.queries import FailedRun, History, OpenWork, Renewal, TransitionEvent
+from treadle.kernel.store.queries import EntityHistory, FailedRun, OpenWork, Renewal, TransitionEvent
 from treadle.kernel.store.records import (
     AppendStream,
     Await,
@@ -35,7 +35,6 @@ from treadle.kernel.store.records import (
 )
 from treadle.kernel.store.units import (
     Amend,
-    Answer,
     CancelRunTasks,
     ClearInbox,
     Dismiss,
@@ -53,6 +52,7 @@ from treadle.kernel.store.units import (
     Revive,
     RunTransition,
     Unit,
+    UnitAnswer,
 )
 from treadle.kernel.store.value_store import Codec, ValueStore, seal
 from treadle.model.errors import UnreadableValue
@@ -168,7 +168,7 @@ OPENED: dict[type, Fields] = {
     FailedRun: {"error": Texts.open},
     Transition: {"data": Texts.open},
     TransitionEvent: {"transition": Texts.opened},
-    History: {"transitions": Texts.opened},
+    EntityHistory: {"transitions": Texts.opened},
     OpenWork: {"task": Texts.opened},
     LogLine: {"message": Texts.open_message, "details": Texts.open},
     Record: {"body": Texts.open},
@@ -234,7 +234,7 @@ class SealedStore:
         self.now, self.subscribe, self.notify = store.now, store.subscribe, store.notify
         vars(self.servers)["lease_connection"] = lambda: SealedPort(store.servers.lease_connection(), texts)
 
-    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+    async def commit(self, units: Sequence[Unit]) -> list[UnitAnswer]:
         """Commit the units, sealed."""
         return await self._inner.commit([self._texts.sealed_unit(unit) for unit in units])
 

@@ -277,7 +277,7 @@ class Verdict(StrEnum):
     DEFERRED = "deferred"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class UnitAnswer(msgspec.Struct, frozen=True):
     """The verdict on a unit, with details for the caller.
 
     `existing` maps each unique key that was taken to the live task that has it. `queue_ids` are the queues in which the unit
@@ -297,9 +297,9 @@ class Answer(msgspec.Struct, frozen=True):
     is_signaled: bool = False
 
 
-DONE = Answer(Verdict.DONE)
-CLAIM_LOST = Answer(Verdict.CLAIM_LOST)
-DEFERRED = Answer(Verdict.DEFERRED)
+DONE = UnitAnswer(Verdict.DONE)
+CLAIM_LOST = UnitAnswer(Verdict.CLAIM_LOST)
+DEFERRED = UnitAnswer(Verdict.DEFERRED)
 
 
 def tag_rows(entity: str, owner_id: str, tags: Mapping[str, str]) -> tuple[Row, ...]:

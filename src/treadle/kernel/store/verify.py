@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import History
+from treadle.kernel.store.queries import EntityHistory
 from treadle.model.states import MACHINES
 
 
@@ -26,7 +26,7 @@ class VerifyReport:
         return not self.problems
 
 
-def check_history(history: History) -> list[str]:
+def check_history(history: EntityHistory) -> list[str]:
     """Return the problems of the history; empty if it holds. Pure."""
     what = f"{history.entity} {history.entity_id}"
     machine = MACHINES.get(history.entity)

@@ -32,7 +32,7 @@ from treadle.api.wire import record_of
 from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.service import Queue
 from treadle.kernel.store.lookups import check_limit, find_id
-from treadle.kernel.store.queries import DeadLetter, DeadLetterFilter
+from treadle.kernel.store.queries import DeadLetterFilter, DeadLetterRef
 from treadle.kernel.store.units import Amend, PutBlob, Revive, Settlement, Unit, Verdict
 from treadle.kernel.store.value_store import ValueLost
 from treadle.kernel.tasks.records import TaskRecords
@@ -146,7 +146,7 @@ class DeadLetters(Service, DeadLettersApi):
         size = sum(len(blob.value) for blob in self._queue.pack(payload, "")[1]) if edited else 0
         limit = min(limit, max(_BATCH_SIZE // size, 1)) if size else limit
 
-        def revived(dead_letter: DeadLetter) -> tuple[Settlement, tuple[PutBlob, ...]] | None:
+        def revived(dead_letter: DeadLetterRef) -> tuple[Settlement, tuple[PutBlob, ...]] | None:
             if dead_letter.run_id is not None:
                 return None
             text, blobs = self._queue.pack(payload, dead_letter.root_id) if edited else (None, ())
@@ -202,7 +202,7 @@ class DeadLetters(Service, DeadLettersApi):
         after: str | None,
         access: Access,
         limit: int,
-        decide: Callable[[DeadLetter], tuple[Settlement, tuple[PutBlob, ...]] | None],
+        decide: Callable[[DeadLetterRef], tuple[Settlement, tuple[PutBlob, ...]] | None],
         runs_for: str | None = None,
         *,
         refuse_runs: bool = False,

@@ -23,7 +23,7 @@ current_attempt: ContextVar[tuple[str, str | None] | None] = ContextVar("current
 """The task and trace of the running code, for its log lines."""
 
 
-class Event(msgspec.Struct, frozen=True):
+class TelemetryEvent(msgspec.Struct, frozen=True):
     """An event: its fields are values for machines, `words` for people."""
 
     level: ClassVar[int] = WARNING
@@ -37,17 +37,17 @@ class Event(msgspec.Struct, frozen=True):
         return self.level, self.wording.format(**(values | lists))
 
 
-Emit = Callable[[Event], None]
+Emit = Callable[[TelemetryEvent], None]
 
 
-def log_event(event: Event) -> None:
+def log_event(event: TelemetryEvent) -> None:
     """The default subscriber: one line per event, through the logger `treadle`."""
     if _log.isEnabledFor(event.level):
         level, text = event.words()
         _log.log(level, text, extra={"treadle_event": event})
 
 
-class TaskSettled(Event, frozen=True, gc=False):
+class TaskSettled(TelemetryEvent, frozen=True, gc=False):
     """An attempt has made a transition of its task."""
 
     level = ERROR
@@ -77,7 +77,7 @@ class TaskSettled(Event, frozen=True, gc=False):
         return ERROR if self.transition == "fail" else WARNING, f"{text}: {problem['message']} ({problem['code']})"
 
 
-class Recovered(Event, frozen=True):
+class Recovered(TelemetryEvent, frozen=True):
     """A start-up found work of earlier processes and recovered it."""
 
     level = WARNING
@@ -94,11 +94,11 @@ class Recovered(Event, frozen=True):
 
     def words(self) -> tuple[int, str]:
         """Return the counts, and the missed work."""
-        level, text = Event.words(self)
+        level, text = TelemetryEvent.words(self)
         return level, "; ".join((text, *self.missed))
 
 
-class DeclarationSynced(Event, frozen=True):
+class DeclarationSynced(TelemetryEvent, frozen=True):
     """A limit or schedule that a program declares was applied, or could not be (`kept`)."""
 
     wording = "program {program}, release {release}: {text}"
@@ -110,14 +110,14 @@ class DeclarationSynced(Event, frozen=True):
 
     def words(self) -> tuple[int, str]:
         """Return the change; one that was not applied is a warning."""
-        return WARNING if self.kept else INFO, Event.words(self)[1]
+        return WARNING if self.kept else INFO, TelemetryEvent.words(self)[1]
 
 
 def _event(name: str, fields: str, level: int, wording: str) -> Any:
     """Return the class of an event with those fields, of which the last, `trace_id`, is optional."""
     annotated = [(field, Any, None) if field == "trace_id" else (field, Any) for field in fields.split()]
     return msgspec.defstruct(
-        name, annotated, bases=(Event,), module=__name__, namespace={"level": level, "wording": wording}, frozen=True
+        name, annotated, bases=(TelemetryEvent,), module=__name__, namespace={"level": level, "wording": wording}, frozen=True
     )
 
 

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from treadle.kernel.telemetry.events import Emit, Event, log_event
+from treadle.kernel.telemetry.events import Emit, TelemetryEvent, log_event
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.model.tasks import NewTask, Task
@@ -81,7 +81,7 @@ class JobPolled(msgspec.Struct, frozen=True, gc=False):
 
 
 Measure = StoreCalled | TasksStored | TasksClaimed | AttemptEnded | SettleAnswered | JobPolled
-Observer = Callable[[Event | Measure], None]
+Observer = Callable[[TelemetryEvent | Measure], None]
 
 
 class Spans(Protocol):
@@ -103,7 +103,7 @@ class Spans(Protocol):
         """Run the enclosed code in the span of this attempt, which lasts until the yielded function is called, possibly later."""
 
 
-class Telemetry:
+class EventEmitter:
     """The `emit` of an engine: passes every event on and informs observers; by default there are none."""
 
     __slots__ = ("_emit", "_observers", "observe", "spans")
@@ -120,7 +120,7 @@ class Telemetry:
         """Whether a subscriber wants every successful task: there are too many to emit needlessly."""
         return self.observe is not None or self._emit is not log_event or _log.isEnabledFor(logging.DEBUG)
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: TelemetryEvent) -> None:
         self._emit(event)
         if self.observe is not None:
             self.observe(event)
@@ -143,7 +143,7 @@ class Telemetry:
         """Like `Spans.continuing`, if traces are enabled."""
         return nullcontext() if self.spans is None else self.spans.continuing(headers)
 
-    def _inform(self, event: Event | Measure) -> None:
+    def _inform(self, event: TelemetryEvent | Measure) -> None:
         for observer in self._observers:
             try:
                 observer(event)
@@ -152,9 +152,9 @@ class Telemetry:
                 _log.exception("an observer failed; it is removed")
 
 
-def telemetry_of(emit: Emit) -> Telemetry:
+def telemetry_of(emit: Emit) -> EventEmitter:
     """The telemetry behind an `emit`, or an unobserved one."""
-    return emit if isinstance(emit, Telemetry) else Telemetry(emit)
+    return emit if isinstance(emit, EventEmitter) else EventEmitter(emit)
 
 
 async def timed(observe: Observer, clock: Clock, operation: str, call: Awaitable[T], size: Callable[[T], int]) -> T:
@@ -196,7 +196,7 @@ class CallTimer:
         self._times: dict[str, CallTimes] = {}
         self.since_at = clock.now()
 
-    def observe(self, event: Event | Measure) -> None:
+    def observe(self, event: TelemetryEvent | Measure) -> None:
         """Count a store call; other events are ignored."""
         if not isinstance(event, StoreCalled):
             return

@@ -15,7 +15,7 @@ import msgspec
 
 from treadle.kernel.core import Core
 from treadle.kernel.store.records import ChangeRecord, PutItems
-from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict
+from treadle.kernel.store.units import Finish, Park, Row, Unit, UnitAnswer, Verdict
 from treadle.kernel.telemetry.events import WatcherBack, WatcherTrouble
 from treadle.kernel.triggers import Prepared, Turns, succeeded, unit_of
 from treadle.kernel.watchers.decide import (
@@ -40,7 +40,7 @@ from treadle.model.states import TaskState
 from treadle.model.stored import write
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, encode
-from treadle.model.watchers import DIRECTORY, HTTP, SEEN, Item, Noticed, Source, WatcherBody
+from treadle.model.watchers import DIRECTORY, HTTP, SEEN, Item, Noticed, WatcherBody, WatchSource
 
 PAGE = 1000
 """Names processed per page."""
@@ -59,20 +59,20 @@ _RETRY_BACKOFF = Backoff(1000, 300_000)
 class SourceReader(Protocol):
     """Access to watched sources; every method raises `ScanFailed` if the source cannot be read."""
 
-    async def scan(self, source: Source) -> Scan:
+    async def scan(self, source: WatchSource) -> Scan:
         """Return the matching files of a directory, or the single file."""
 
-    async def read(self, source: Source, names: Sequence[str]) -> dict[str, Content]:
+    async def read(self, source: WatchSource, names: Sequence[str]) -> dict[str, Content]:
         """Return the contents of those files."""
 
-    async def fetch(self, source: Source, item: Item | None) -> Fetched:
+    async def fetch(self, source: WatchSource, item: Item | None) -> Fetched:
         """Return the response of the address to a request with the item's validators."""
 
 
 class _Lost(Exception):
     """The claim or the record has changed: its current holder will scan."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: UnitAnswer) -> None:
         self.answer = answer
 
 
@@ -118,7 +118,7 @@ class WatcherScanner(Turns[Watchers]):
         super().__init__(core, watchers)
         self._sources = sources
 
-    async def act(self, record: Record, task: Task) -> Answer:
+    async def act(self, record: Record, task: Task) -> UnitAnswer:
         """Scan for a watcher, start the work for changes, and settle the task."""
         body = self.triggers.load(record)
         turn = _ScanTurn(record, body, record.version, task, task.claimed_at or 0, body.every_for)
@@ -248,7 +248,7 @@ class WatcherScanner(Turns[Watchers]):
         for prepared in chunk.prepared:
             prepared.committed()
 
-    async def _settle(self, turn: _ScanTurn) -> Answer:
+    async def _settle(self, turn: _ScanTurn) -> UnitAnswer:
         body, task = turn.body, turn.task
         new = msgspec.structs.replace(
             body,
@@ -277,7 +277,7 @@ class WatcherScanner(Turns[Watchers]):
                 await self.forget(task)
         return answer
 
-    async def _put_off(self, turn: _ScanTurn, code: str, message: str) -> Answer:
+    async def _put_off(self, turn: _ScanTurn, code: str, message: str) -> UnitAnswer:
         """Retry later, because the scan or the start failed: nothing counts as seen, and the record shows the error."""
         problem: dict[str, Json] = {"code": code, "message": message}
         body = turn.body
@@ -301,7 +301,7 @@ class WatcherScanner(Turns[Watchers]):
             self._emit(WatcherBack(name))
 
 
-def change_value(watcher: str, source: Source, change: str, name: str, item: Item | None) -> dict[str, Json]:
+def change_value(watcher: str, source: WatchSource, change: str, name: str, item: Item | None) -> dict[str, Json]:
     """Return the value passed to the work for a change."""
     about: dict[str, Json] = {"watcher": watcher, "change": change}
     if source.kind == HTTP:

@@ -43,8 +43,8 @@ from treadle.model.watchers import (
     HTTP,
     SEEN,
     Item,
-    Source,
     WatcherBody,
+    WatchSource,
     compile_pattern,
     is_allowed,
 )
@@ -61,7 +61,7 @@ class Watchers(Triggers[WatcherBody, Watcher]):
     machine = MACHINE
     body = WatcherBody
     kind = WATCHER
-    survey: Callable[[Source], Awaitable[Scan]] | None = None
+    survey: Callable[[WatchSource], Awaitable[Scan]] | None = None
     """Lists the files of a source on this machine, or raises `ScanFailed`."""
     allowed: tuple[str, ...] = ()
     """The sources that callers without the scope `admin` may watch (`TREADLE_WATCH_ALLOW`)."""
@@ -192,7 +192,7 @@ class Watchers(Triggers[WatcherBody, Watcher]):
 
     def placeholder(self, problem: dict[str, Any]) -> WatcherBody:
         """Return the body that is displayed in place of one that cannot be read."""
-        return WatcherBody(source=Source(kind="", place=""), target=Target(kind="", name=""), error=problem)
+        return WatcherBody(source=WatchSource(kind="", place=""), target=Target(kind="", name=""), error=problem)
 
     def next_task(self, record_id: str, body: WatcherBody, now: int) -> NewTask:
         """Return a task that scans immediately."""
@@ -222,7 +222,7 @@ def make_body(options: Mapping[str, Any]) -> WatcherBody:
     return edit_body(body, options)
 
 
-def _source(options: Mapping[str, Any]) -> Source:
+def _source(options: Mapping[str, Any]) -> WatchSource:
     places = [
         (kind, options[name]) for kind, name in ((DIRECTORY, "directory"), (FILE, "file"), (HTTP, "url")) if options.get(name)
     ]
@@ -239,7 +239,7 @@ def _source(options: Mapping[str, Any]) -> Source:
         raise InvalidWatcher("Only a directory has a pattern.")
     pattern = options.get("pattern", "*")
     compile_pattern(pattern)
-    return Source(kind=kind, place=place, pattern=pattern, recursive=bool(options.get("recursive", False)))
+    return WatchSource(kind=kind, place=place, pattern=pattern, recursive=bool(options.get("recursive", False)))
 
 
 def _check_address(url: str) -> None:

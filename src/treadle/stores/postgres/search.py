@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.kernel.store.ports import Span
+from treadle.kernel.store.ports import ScanRange
 from treadle.kernel.store.queries import Place
 from treadle.stores.shared import SearchPort, places, values_of
 
@@ -19,7 +19,7 @@ _SCAN_ROWS = 20_000
 class PostgresSearch(SearchPort):
     """The `SearchStore` of PostgreSQL."""
 
-    async def list_with_words(self, span: Span, words: Sequence[str], limit: int) -> list[Place]:
+    async def list_with_words(self, span: ScanRange, words: Sequence[str], limit: int) -> list[Place]:
         """Look for common words among the newest errors, and for others in the index of words, which has no order.
 
         The index takes time for each error with the words before it returns the first one.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import asyncpg
 
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.units import Answer, Unit
+from treadle.kernel.store.units import Unit, UnitAnswer
 from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen
 from treadle.stores.commit import commit
@@ -110,7 +110,7 @@ class PostgresStore(Store):
         async with self._database.borrow() as connection:
             return await read_clock(connection)
 
-    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+    async def commit(self, units: Sequence[Unit]) -> list[UnitAnswer]:
         if not units:
             return []
         if queues := {task.queue for unit in units for task in unit.tasks} - self._database.queue_ids.keys():

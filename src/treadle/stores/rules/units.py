@@ -20,7 +20,6 @@ from treadle.kernel.store.units import (
     DEFERRED,
     DONE,
     Amend,
-    Answer,
     Finish,
     Park,
     PutBlob,
@@ -30,6 +29,7 @@ from treadle.kernel.store.units import (
     RunTransition,
     Seen,
     Unit,
+    UnitAnswer,
     Verdict,
 )
 from treadle.model.errors import BacklogFull, InvalidInput, ListDraining
@@ -158,7 +158,7 @@ class Snapshot(msgspec.Struct):
     """Versions of records."""
     names: dict[Name, str] = msgspec.field(default_factory=dict)
     """Live records by name."""
-    refused: dict[int, Answer] = msgspec.field(default_factory=dict)
+    refused: dict[int, UnitAnswer] = msgspec.field(default_factory=dict)
     """Answers to units, by position, with runs or records that turned out to exist when the store inserted them."""
 
     def copy(self) -> Snapshot:
@@ -173,7 +173,7 @@ class Snapshot(msgspec.Struct):
             self.refused,
         )
 
-    def refusal(self, position: int, unit: Unit, parts: Sequence[Unit]) -> Answer | None:
+    def refusal(self, position: int, unit: Unit, parts: Sequence[Unit]) -> UnitAnswer | None:
         """Return the answer to a unit that must not be applied, or None."""
         if position in self.refused:
             return self.refused[position]
@@ -184,7 +184,7 @@ class Snapshot(msgspec.Struct):
             if unit.run.live and unit.run.run_id in self.ended:
                 return DEFERRED
         if lost := tuple(part.guard.task_id for part in parts if part.guard and not self._holds(part)):
-            return Answer(Verdict.CLAIM_LOST, lost=lost) if has_rows(unit) else CLAIM_LOST
+            return UnitAnswer(Verdict.CLAIM_LOST, lost=lost) if has_rows(unit) else CLAIM_LOST
         if not has_rare_rows(unit):
             return None
         for put in new_runs(unit):
@@ -192,14 +192,14 @@ class Snapshot(msgspec.Struct):
                 return DONE
             key = put.run.idempotency_key
             if key is not None and (holder := self.run_keys.get((put.run.namespace, key))) is not None:
-                return Answer(Verdict.DONE, existing={key: holder})
+                return UnitAnswer(Verdict.DONE, existing={key: holder})
         return self._refuse_records(unit)
 
     def _holds(self, part: Unit) -> bool:
         row = self.tasks.get(task_key(part))
         return row is not None and part.guard is not None and matches(part.guard, row)
 
-    def _refuse_records(self, unit: Unit) -> Answer | None:
+    def _refuse_records(self, unit: Unit) -> UnitAnswer | None:
         new = new_records([unit])
         changes = changed_records([unit])
         if any(record.id in self.records for record in new):
@@ -216,7 +216,7 @@ class Snapshot(msgspec.Struct):
         for record in new:
             holder = self.names.get(name_of(record))
             if record.name is not None and holder is not None and holder not in ended:
-                return Answer(Verdict.DONE, existing={record.name: holder})
+                return UnitAnswer(Verdict.DONE, existing={record.name: holder})
         return None
 
     def advance(self, unit: Unit, parts: Sequence[Unit]) -> None:
@@ -271,7 +271,7 @@ class CommitPlan(msgspec.Struct):
     parts: list[UnitPart]
     rows: dict[int, GuardedTask]
     """The row that the guard of each applied unit matched, by position."""
-    answers: list[Answer]
+    answers: list[UnitAnswer]
 
     def repeats(self, units: Sequence[Unit]) -> list[SettledClaim]:
         """Return the settlements of refused units that may have been committed before."""
@@ -343,12 +343,12 @@ def decide(units: Sequence[Unit], snapshot: Snapshot) -> CommitPlan:
     return decision
 
 
-def with_queues(answer: Answer, queue_ids: set[int]) -> Answer:
+def with_queues(answer: UnitAnswer, queue_ids: set[int]) -> UnitAnswer:
     """Add queues in which tasks became ready to the answer."""
     return msgspec.structs.replace(answer, queue_ids=tuple(sorted(queue_ids.union(answer.queue_ids)))) if queue_ids else answer
 
 
-def with_admitted(answers: list[Answer], queue_ids: set[int]) -> list[Answer]:
+def with_admitted(answers: list[UnitAnswer], queue_ids: set[int]) -> list[UnitAnswer]:
     """Add the queues of admitted tasks to the first applied unit, or the first: a caller that reads one answer reads all."""
     if queue_ids:
         first = next((position for position, answer in enumerate(answers) if answer.verdict is Verdict.DONE), 0)
@@ -356,11 +356,11 @@ def with_admitted(answers: list[Answer], queue_ids: set[int]) -> list[Answer]:
     return answers
 
 
-HELD = Answer(Verdict.DONE, held=True)
+HELD = UnitAnswer(Verdict.DONE, held=True)
 """Done, but the task was held meanwhile."""
 
 
-def kept_answer(hold: int) -> Answer:
+def kept_answer(hold: int) -> UnitAnswer:
     """Return the answer to a unit that keeps its claim, from the hold of its task."""
     return HELD if hold & Hold.RUN_PAUSED else DONE
 
@@ -468,7 +468,9 @@ class Inserted:
         }
 
 
-def note_inserted(answer: Answer, tasks: Iterable[NewTask], inserted: Inserted, queue_ids: Mapping[QueueKey, int]) -> Answer:
+def note_inserted(
+    answer: UnitAnswer, tasks: Iterable[NewTask], inserted: Inserted, queue_ids: Mapping[QueueKey, int]
+) -> UnitAnswer:
     """Add to the answer the queues in which new tasks are ready, and the live tasks that have the unique keys of refused ones."""
     ready, existing = set(answer.queue_ids), {}
     for task in tasks:
@@ -487,7 +489,7 @@ def has_preclaims(units: Sequence[Unit]) -> bool:
     return any(task.preclaimed is not None for unit in units for task in unit.tasks)
 
 
-def list_preclaims(units: Sequence[Unit], answers: Sequence[Answer]) -> list[Preclaim]:
+def list_preclaims(units: Sequence[Unit], answers: Sequence[UnitAnswer]) -> list[Preclaim]:
     """Return the tasks of applied units that are to be claimed for their creators."""
     return [
         (task.id, task.preclaimed.owner_id, task.preclaimed.lease_for)
@@ -543,7 +545,7 @@ class Deduped(msgspec.Struct):
     refused: set[int] = msgspec.field(default_factory=set)
     """Positions of `fresh` units with a key that identifies another task."""
 
-    def answer(self, asked: Sequence[Unit], answers: Sequence[Answer]) -> list[Answer]:
+    def answer(self, asked: Sequence[Unit], answers: Sequence[UnitAnswer]) -> list[UnitAnswer]:
         """Return the answers to the original units, and note the keys that are lost or moved."""
         answers = [DEFERRED if position in self.refused else answer for position, answer in enumerate(answers)]
         for unit, answer in zip(asked, answers, strict=True):
@@ -561,7 +563,7 @@ class Deduped(msgspec.Struct):
             done.append(msgspec.structs.replace(answer, same=same) if same else answer)
         return done
 
-    def _note(self, task: NewTask, unit: Unit, answer: Answer) -> None:
+    def _note(self, task: NewTask, unit: Unit, answer: UnitAnswer) -> None:
         holder = answer.existing.get(task.unique_key, task.id) if task.unique_key is not None else task.id
         if answer.verdict is not Verdict.DONE:
             if task.idempotency_key is not None:

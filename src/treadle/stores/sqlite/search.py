@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.kernel.store.ports import Span
+from treadle.kernel.store.ports import ScanRange
 from treadle.kernel.store.queries import Place
 from treadle.stores.shared import SearchPort, places, values_of
 
@@ -12,7 +12,7 @@ from treadle.stores.shared import SearchPort, places, values_of
 class SqliteSearch(SearchPort):
     """The `SearchStore` of SQLite."""
 
-    async def list_with_words(self, span: Span, words: Sequence[str], limit: int) -> list[Place]:
+    async def list_with_words(self, span: ScanRange, words: Sequence[str], limit: int) -> list[Place]:
         query = " AND ".join(f'"{word[:-1]}" *' if word.endswith("*") else f'"{word}"' for word in words)
         last = min(span.before.created_at + 1, 2**42) << 20
         values = values_of(span) | {"words": query, "first": span.after << 20, "last": last}

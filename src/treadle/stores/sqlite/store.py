@@ -15,7 +15,7 @@ import apsw
 import msgspec
 
 from treadle.kernel.store.ports import CHANGED, Store
-from treadle.kernel.store.units import Answer, Unit
+from treadle.kernel.store.units import Unit, UnitAnswer
 from treadle.model.clock import Clock
 from treadle.stores.commit import commit
 from treadle.stores.shared import DeadLetterPort, Log, OperatorPort, RunPort, StreamPort, Traces, list_queues
@@ -200,10 +200,10 @@ class SqliteStore(Store):
     async def now(self) -> int:
         return self._database.now()
 
-    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+    async def commit(self, units: Sequence[Unit]) -> list[UnitAnswer]:
         return await self._database.use(lambda session: self._commit(session, units)) if units else []
 
-    async def _commit(self, session: SqliteSession, units: Sequence[Unit]) -> list[Answer]:
+    async def _commit(self, session: SqliteSession, units: Sequence[Unit]) -> list[UnitAnswer]:
         queues = self._database.queues
         with writing(session.connection):
             if missing := {task.queue for unit in units for task in unit.tasks} - queues.keys():
@@ -212,7 +212,7 @@ class SqliteStore(Store):
         self._database.queues = queues
         return self._announce(answers)
 
-    def _announce(self, answers: list[Answer]) -> list[Answer]:
+    def _announce(self, answers: list[UnitAnswer]) -> list[UnitAnswer]:
         """Call the subscribers and signal the other processes from the writing thread, because the event loop may be busy."""
         if self._signals is None:
             return answers

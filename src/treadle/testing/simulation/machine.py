@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.kernel.watchers.decide import Content, Fetched, Scan
 from treadle.model.errors import ScanFailed
 from treadle.model.values import Json, decode
-from treadle.model.watchers import Item, Source
+from treadle.model.watchers import Item, WatchSource
 from treadle.workers.context import Context, RegisteredHandler
 from treadle.workers.scripts import ScriptError
 
@@ -90,14 +90,14 @@ class VirtualScripts:
 class NoFiles:
     """Implements the scan port of watchers without files."""
 
-    async def scan(self, source: Source) -> Scan:
+    async def scan(self, source: WatchSource) -> Scan:
         """Return nothing."""
         raise ScanFailed("path_not_found", f"There is no {source.place} in this simulation.")
 
-    async def read(self, source: Source, names: Sequence[str]) -> dict[str, Content]:
+    async def read(self, source: WatchSource, names: Sequence[str]) -> dict[str, Content]:
         """Return nothing."""
         return dict.fromkeys(names, Content(gone=True))
 
-    async def fetch(self, source: Source, item: Item | None) -> Fetched:
+    async def fetch(self, source: WatchSource, item: Item | None) -> Fetched:
         """Return nothing."""
         return Fetched(gone=True)

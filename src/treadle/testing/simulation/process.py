@@ -254,7 +254,7 @@ class Process:
         if not self.alive:
             raise asyncio.CancelledError
 
-    # the machine of a worker host: `treadle.engine.machine.Machine`
+    # the machine of a worker host: `treadle.engine.machine.HostMachine`
 
     def is_alive(self, pid: int) -> bool:
         """Whether another live process of the simulation has that pid."""

@@ -13,7 +13,7 @@ from treadle.engine.worker_host import WorkerHost
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import arm
 from treadle.kernel.store.value_store import Codec
-from treadle.kernel.telemetry.events import Event
+from treadle.kernel.telemetry.events import TelemetryEvent
 from treadle.kernel.watchers.scan import SourceReader
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
@@ -21,7 +21,7 @@ from treadle.model.names import DEFAULT_LIST
 from treadle.settings import Settings
 from treadle.stores.sqlite import SqliteStore
 from treadle.testing.simulation.process import Fault, Faults, Process, VirtualClock, current_process, make_task
-from treadle.testing.simulation.store import Signals, simulated_store, summary
+from treadle.testing.simulation.store import SimulatedSignals, simulated_store, summary
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -86,7 +86,7 @@ LAST = 400
 """Maximum number of lines in a report, from the end of the history."""
 
 
-class Trace:
+class SimulationTrace:
     """Lines of (seconds, process, text)."""
 
     def __init__(self) -> None:
@@ -142,18 +142,18 @@ class Simulation:
         """Whether processes see that another one is dead, before its leases expire."""
         self.presumed: set[tuple[int, int]] = set()
         """Pairs of pids: the first took the second wrongly for dead."""
-        self.trace = Trace()
+        self.trace = SimulationTrace()
         self.problems: list[str] = []
         self.loop = VirtualLoop()
         self.loop.set_task_factory(make_task)
         self.loop.set_exception_handler(self._unhandled)
-        self.signals = Signals()
+        self.signals = SimulatedSignals()
         self.full_until = 0.0
         self.on_done: list[Callable[[Process, str, tuple[Any, ...], dict[str, Any], Any], None]] = []
         """Called with (process, name, arguments, options, answer) after each store call, including the lease renewer's."""
         self.before: list[Callable[[Process, str, tuple[Any, ...]], Awaitable[None]]] = []
         self.after: list[Callable[[Process, str, tuple[Any, ...], Any], Awaitable[None]]] = []
-        self.on_event: list[Callable[[Process, Event], None]] = []
+        self.on_event: list[Callable[[Process, TelemetryEvent], None]] = []
         self.source_reader: Callable[[Process], SourceReader] | None = None
         """The files that watchers of a process see, if there are any."""
         self._processes: list[Process] = []
@@ -218,7 +218,7 @@ class Simulation:
         def store_of(url: str, clock: Clock) -> Store:
             return simulated_store(self.store.beside(clock), process)
 
-        def emit(event: Event) -> None:
+        def emit(event: TelemetryEvent) -> None:
             if process.alive:
                 for heard in self.on_event:
                     heard(process, event)

@@ -14,7 +14,7 @@ from typing import Any, cast
 from treadle.kernel.store.operator_ports import LeaseConnection
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Membership, Renewal
-from treadle.kernel.store.units import Answer, Unit
+from treadle.kernel.store.units import Unit, UnitAnswer
 from treadle.model.errors import StoreBusy, StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.stores.shared import Port
@@ -210,7 +210,7 @@ class SimulatedLeaseConnection:
         self._inner.close()
 
 
-class Signals:
+class SimulatedSignals:
     """Subscribers to ready tasks; signals have a latency and may be lost."""
 
     def __init__(self) -> None:
@@ -258,7 +258,7 @@ def summary(name: str, arguments: tuple[Any, ...], answer: Any) -> str | None:
             return name
 
 
-def _unit(unit: Unit, answer: Answer) -> str:
+def _unit(unit: Unit, answer: UnitAnswer) -> str:
     parts = []
     if unit.guard is not None:
         version = unit.guard.version if isinstance(unit.guard, Claim) else f"seen {unit.guard.version}"

@@ -48,7 +48,7 @@ from treadle.workers.signatures import unwrapped
 from treadle.workers.streams import StreamWriter
 
 
-class StepOptions(TypedDict, total=False):
+class FunctionStepOptions(TypedDict, total=False):
     """Options of a step."""
 
     name: str | None
@@ -160,12 +160,12 @@ class FunctionContext:
     def step(self, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]: ...
     @overload
     def step(
-        self, fn: Callable[[Unpack[Ts]], Coroutine[Any, Any, R]], /, *args: *Ts, **options: Unpack[StepOptions]
+        self, fn: Callable[[Unpack[Ts]], Coroutine[Any, Any, R]], /, *args: *Ts, **options: Unpack[FunctionStepOptions]
     ) -> Awaitable[R]: ...
     @overload
     def step(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]: ...
     @overload
-    def step(self, fn: Callable[[Unpack[Ts]], R], /, *args: *Ts, **options: Unpack[StepOptions]) -> Awaitable[R]: ...
+    def step(self, fn: Callable[[Unpack[Ts]], R], /, *args: *Ts, **options: Unpack[FunctionStepOptions]) -> Awaitable[R]: ...
     def step(  # type: ignore[misc]
         self,
         fn: Callable[..., Any],

@@ -1,12 +1,12 @@
 """The driver of a run: executes or replays the function's code, and parks or ends its task when none of it executes.
 
-    Execution   the claim, the clock, the number of active branches
-    Journal     recorded steps by place; the place of the next step
-    Branches    the function itself and the arguments of its gathers, as asyncio tasks
-    Inbox       messages and timers, and the waits that they end
-    Recorder    commits while the task stays claimed
-    SemaphoreSlots  the limit key under which a step may start
-    Streams     entries for readers
+    FunctionExecution   the claim, the clock, the number of active branches
+    Journal             recorded steps by place; the place of the next step
+    Branches            the function itself and the arguments of its gathers, as asyncio tasks
+    Inbox               messages and timers, and the waits that they end
+    Recorder            commits while the task stays claimed
+    SemaphoreSlots      the limit key under which a step may start
+    Streams             entries for readers
 
 A branch that waits durably is suspended in a future, so the driver knows when no code executes. At the end of that turn of the
 event loop, one unit commits everything that was decided and parks the task. While some code executes, the decisions of other
@@ -51,7 +51,7 @@ from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, decode, encode
 from treadle.workers.call import outcome_of_error, stops_caller
 from treadle.workers.context import Context, holder
-from treadle.workers.functions.execution import Branch, Execution, PendingUnit, Runtime, diverged
+from treadle.workers.functions.execution import FunctionBranch, FunctionExecution, PendingUnit, Runtime, diverged
 from treadle.workers.functions.inbox import Inbox, SemaphoreSlots
 from treadle.workers.functions.journal import Journal, blamed_steps
 from treadle.workers.functions.recorder import Branches, FunctionStreams, Recorder
@@ -76,7 +76,7 @@ class Driver:
     """Drives one run in this process, from its first claim here until it ends, is evicted or is taken over."""
 
     def __init__(self, runtime: Runtime, function: RegisteredFunction, task: Task) -> None:
-        self.execution = Execution(runtime, function, task)
+        self.execution = FunctionExecution(runtime, function, task)
         self.journal = Journal(self.execution)
         self.branches = Branches(self.execution, self.journal)
         self.inbox = Inbox(self.execution, self.journal)
@@ -144,7 +144,7 @@ class Driver:
             await self.inbox.receive(run)
         payload = await self.execution.runtime.value_store.unpack(task.payload)
         holder.set(self.execution)
-        self.branches.start(Branch(), self._run(start, payload))
+        self.branches.start(FunctionBranch(), self._run(start, payload))
         self._started = True
 
     async def _run(self, start: Callable[[Any], Coroutine[Any, Any, Any]], payload: Any) -> None:

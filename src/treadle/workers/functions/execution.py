@@ -31,7 +31,7 @@ from treadle.workers.context import Context
 from treadle.workers.functions.registry import RegisteredFunction
 from treadle.workers.streams import Streams
 
-executing: ContextVar[tuple[str, CodeType | None, Branch] | None] = ContextVar("executing", default=None)
+executing: ContextVar[tuple[str, CodeType | None, FunctionBranch] | None] = ContextVar("executing", default=None)
 """The function whose code this context executes: its name, its code, and the branch."""
 
 
@@ -77,7 +77,7 @@ class PendingUnit:
         self.publishes = self.publishes or other.publishes
 
 
-class Branch:
+class FunctionBranch:
     """The position of one branch, and the rows that it has decided. Its places begin with `scope`."""
 
     __slots__ = (
@@ -98,7 +98,7 @@ class Branch:
         "waiting",
     )
 
-    def __init__(self, scope: str = "", parent: Branch | None = None) -> None:
+    def __init__(self, scope: str = "", parent: FunctionBranch | None = None) -> None:
         self.scope = scope
         self.parent = parent
         self.position = 0
@@ -126,7 +126,7 @@ class Branch:
 
     def interrupt(self) -> None:
         """Note that `Canceled` is raised in the branch: it ends the gathers around it, too."""
-        branch: Branch | None = self
+        branch: FunctionBranch | None = self
         while branch is not None and not branch.interrupted:
             branch.interrupted = True
             branch = branch.parent
@@ -159,14 +159,16 @@ class Host:
     meanwhile. A replay continues it. So a run that waits for an approval in a tool occupies no worker.
     """
 
-    def __init__(self, execution: Execution, branch: Branch, place: str, recorded: dict[str, int], width: int) -> None:
+    def __init__(
+        self, execution: FunctionExecution, branch: FunctionBranch, place: str, recorded: dict[str, int], width: int
+    ) -> None:
         self._execution = execution
         self._branch = branch
         self._place = place
         self._recorded = recorded
         """Indexes of recorded operations that are not begun here, by name."""
         self._next = width
-        self._names = Branch()
+        self._names = FunctionBranch()
         self._operations = 0
         self._waiting = 0
         self._resting = False
@@ -176,13 +178,13 @@ class Host:
         """Return an id that is unique in the run, the same in every replay if the calls come in the same order."""
         return f"{self._place}/{self._names.number(name)}"
 
-    def branch_for(self, name: str) -> tuple[str, Branch]:
+    def branch_for(self, name: str) -> tuple[str, FunctionBranch]:
         """Return the operation's name and branch; a name that is used again is numbered, in the order of the calls."""
         name = self._names.number(name)
         index = self._recorded.pop(name, None)
         if index is None:
             index, self._next = self._next, self._next + 1
-        branch = Branch(f"{self._place}.{index}.", self._branch)
+        branch = FunctionBranch(f"{self._place}.{index}.", self._branch)
         branch.host = self
         return name, branch
 
@@ -192,7 +194,7 @@ class Host:
         self._execution.active += 1
         self._wake()
 
-    def end(self, branch: Branch) -> None:
+    def end(self, branch: FunctionBranch) -> None:
         """Count an operation as ended."""
         self._operations -= 1
         if branch.waiting is not None:  # the framework canceled a task that waits
@@ -262,7 +264,7 @@ class Runtime:
     """Returns the code of a step with its dependencies injected."""
 
 
-class Execution:
+class FunctionExecution:
     """One run in this process, from its first claim here until it ends, is evicted or is taken over."""
 
     def __init__(self, runtime: Runtime, function: RegisteredFunction, task: Task) -> None:
@@ -291,7 +293,7 @@ class Execution:
         """Called at the end of a turn of the event loop in which branches decided something while others still execute."""
         self.resting = 0
         """Hosts with no operation that could continue."""
-        self._hosted: dict[asyncio.Future[None], Branch] = {}
+        self._hosted: dict[asyncio.Future[None], FunctionBranch] = {}
         self._scheduled = False
         self._resting: asyncio.Future[None] | None = None
         self._paused: list[asyncio.Future[None]] = []

@@ -18,8 +18,8 @@ from treadle.kernel.queue.engine_tasks import cancel_task
 from treadle.model.errors import Canceled, InvalidInput, MisusedContext
 from treadle.model.states import StepState
 from treadle.workers.functions.driver import Driver
-from treadle.workers.functions.execution import Branch, Execution
-from treadle.workers.functions.inbox import Group, Wait
+from treadle.workers.functions.execution import FunctionBranch, FunctionExecution
+from treadle.workers.functions.inbox import GatherGroup, Wait
 from treadle.workers.functions.journal import blamed, blamed_steps
 from treadle.workers.functions.step_operations import EffectOperation, StepOperation
 from treadle.workers.functions.wait_operations import (
@@ -40,8 +40,8 @@ async def gather(driver: Driver, awaitables: tuple[Any, ...]) -> list[Any]:
     except BaseException:
         _close_coroutines(awaitables)
         raise
-    group = Group(len(awaitables))
-    branches = [Branch(f"{place}.{index}.", branch) for index in range(len(awaitables))]
+    group = GatherGroup(len(awaitables))
+    branches = [FunctionBranch(f"{place}.{index}.", branch) for index in range(len(awaitables))]
     for index, (awaitable, own) in enumerate(zip(awaitables, branches, strict=True)):
         if isinstance(awaitable, WaitOperation):
             _begin_wait(group, index, awaitable, own, branch)
@@ -64,7 +64,9 @@ def _close_coroutines(awaitables: Sequence[Any]) -> None:
             awaitable.close()
 
 
-def _begin_wait(group: Group, index: int, operation: WaitOperation, own: Branch, parent: Branch) -> Wait | None:
+def _begin_wait(
+    group: GatherGroup, index: int, operation: WaitOperation, own: FunctionBranch, parent: FunctionBranch
+) -> Wait | None:
     """Begin an operation of a group that only waits; return its wait, or None if it has ended already."""
     execution = operation.driver.execution
     try:
@@ -105,16 +107,18 @@ class Winner(Generic[R_co]):
     value: R_co
 
 
-class _First(Group):
+class _First(GatherGroup):
     """The operations of one `first`."""
 
     __slots__ = ("branches", "driver", "names", "operations", "parent", "recorded", "waits", "winner")
     needs_all = False
 
-    def __init__(self, driver: Driver, parent: Branch, names: Sequence[str], operations: Sequence[Any], recorded: Recorded) -> None:
+    def __init__(
+        self, driver: Driver, parent: FunctionBranch, names: Sequence[str], operations: Sequence[Any], recorded: Recorded
+    ) -> None:
         super().__init__(len(operations))
         self.driver, self.parent, self.names, self.operations, self.recorded = driver, parent, names, operations, recorded
-        self.branches = [Branch(f"{recorded.place}.{index}.", parent) for index in range(len(operations))]
+        self.branches = [FunctionBranch(f"{recorded.place}.{index}.", parent) for index in range(len(operations))]
         self.waits: dict[int, Wait] = {}
         self.winner: int | None = None
 
@@ -129,7 +133,7 @@ class _First(Group):
             if self.winner is None and isinstance(self.operations[index], StepOperation):
                 self.driver.branches.fork(self, index, self.branches[index], self.operations[index])
 
-    def end(self, index: int, value: Any, error: BaseException | None, execution: Execution) -> None:
+    def end(self, index: int, value: Any, error: BaseException | None, execution: FunctionExecution) -> None:
         """Let the first branch that ends win; the ends of the others are dropped."""
         if self.winner is not None:
             return
@@ -181,7 +185,7 @@ class _First(Group):
         self.driver.branches.drop(own)
         return interrupted if began else self.skip(index)
 
-    def _interrupted(self, own: Branch) -> Recorded | None:
+    def _interrupted(self, own: FunctionBranch) -> Recorded | None:
         """The step of a branch that executes its code, or waits for its next attempt."""
         place, execution = f"{own.scope}0", self.driver.execution
         if (wait := self.driver.inbox.find_wait(own)) is not None:

@@ -18,7 +18,7 @@ from treadle.model.records import Message
 from treadle.model.runs import Run
 from treadle.model.states import RunState, StepState, TaskState
 from treadle.model.values import decode
-from treadle.workers.functions.execution import Branch, Execution, PendingUnit
+from treadle.workers.functions.execution import FunctionBranch, FunctionExecution, PendingUnit
 from treadle.workers.functions.journal import Journal, error_of
 
 NEVER = 2**62
@@ -46,7 +46,7 @@ class Wait:
 
     def __init__(
         self,
-        branch: Branch,
+        branch: FunctionBranch,
         recorded: Recorded,
         *,
         child_step_id: str | None = None,
@@ -58,7 +58,7 @@ class Wait:
         self.child_step_id = child_step_id
         self.signal = signal
         self.wake_at = wake_at
-        self.group: Group | None = None
+        self.group: GatherGroup | None = None
         self.index = 0
         self.future: asyncio.Future[None] | None = None
         self.on_done: Callable[[Wait], None] | None = None
@@ -67,7 +67,7 @@ class Wait:
         self.error: BaseException | None = None
 
     @classmethod
-    def over(cls, branch: Branch, recorded: Recorded) -> Wait:
+    def over(cls, branch: FunctionBranch, recorded: Recorded) -> Wait:
         """Return a wait that has ended as its step records."""
         wait = cls(branch, recorded)
         wait.done, wait.value, wait.error = True, recorded.value, error_of(recorded)
@@ -90,7 +90,7 @@ class Wait:
         return self.value
 
 
-class Group:
+class GatherGroup:
     """A gather: the results of its branches in order, and the number of branches that have not ended."""
 
     __slots__ = ("coded", "future", "left", "results")
@@ -104,7 +104,7 @@ class Group:
         self.results: list[tuple[Any, BaseException | None]] = [(None, None)] * size
         self.future: asyncio.Future[None] | None = None
 
-    def end(self, index: int, value: Any, error: BaseException | None, execution: Execution) -> None:
+    def end(self, index: int, value: Any, error: BaseException | None, execution: FunctionExecution) -> None:
         """Store the result of a branch; after the last one the gather continues."""
         self.results[index] = (value, error)
         self.left -= 1
@@ -113,14 +113,14 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class WakeCondition:
     """The events that wake a parked function: that many messages, or that instant, whichever comes first."""
 
     messages: int
     wake_at: int
 
 
-def need_of(waits: Iterable[Wait]) -> Need:
+def need_of(waits: Iterable[Wait]) -> WakeCondition:
     """Return the fewest messages and the first instant that could let a branch continue; never too many or too late."""
     messages, wake_at = NO_MESSAGES, NEVER
     counts: dict[int, int] = {}
@@ -144,7 +144,7 @@ def need_of(waits: Iterable[Wait]) -> Need:
             messages = min(messages, count)
         else:
             wake_at = min(wake_at, instants.get(key, NEVER))
-    return Need(messages, wake_at)
+    return WakeCondition(messages, wake_at)
 
 
 _POLL_EVERY = 1.0
@@ -189,7 +189,7 @@ async def read_message(message: Message, value_store: ValueStore) -> Arrival:
 class Inbox:
     """Delivers messages and timers to the waits of one run."""
 
-    def __init__(self, execution: Execution, journal: Journal) -> None:
+    def __init__(self, execution: FunctionExecution, journal: Journal) -> None:
         self._execution = execution
         self._journal = journal
         self.run: Run | None = None
@@ -305,7 +305,7 @@ class Inbox:
         stale, self._stale = self._stale, []
         return stale
 
-    def find_wait(self, branch: Branch) -> Wait | None:
+    def find_wait(self, branch: FunctionBranch) -> Wait | None:
         """Return the wait of a branch."""
         return next((wait for wait in self._waits if wait.branch is branch), None)
 
@@ -313,7 +313,7 @@ class Inbox:
         """The steps that wait."""
         return (wait.recorded for wait in self._waits)
 
-    def need(self) -> Need:
+    def need(self) -> WakeCondition:
         """Return the events that must come before a branch can continue."""
         return need_of(self._waits)
 
@@ -431,7 +431,7 @@ class Inbox:
 class SemaphoreSlots:
     """The semaphore slots of one run in this process."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: FunctionExecution) -> None:
         self._execution = execution
         self._unused: str | None = None
         self._held = False
@@ -461,7 +461,7 @@ class SemaphoreSlots:
                     self._waiting.remove(waiting)
         self._unused = None
 
-    def release(self, branch: Branch) -> None:
+    def release(self, branch: FunctionBranch) -> None:
         """Give the slot back with the next commit of the branch."""
         self._held = False
         branch.next_unit().rows.append(LimitTask(self._execution.task.id, None))

@@ -48,7 +48,7 @@ from treadle.model.errors import (
 )
 from treadle.model.states import StepState, TaskState
 from treadle.model.values import BlobRef
-from treadle.workers.functions.execution import Branch, Execution, PendingUnit
+from treadle.workers.functions.execution import FunctionBranch, FunctionExecution, PendingUnit
 
 UNKNOWN_OUTCOME = "unknown"
 """The state in the error of an effect that failed because its outcome is unknown."""
@@ -191,7 +191,7 @@ class History:
 class Journal:
     """Assigns places to the steps of a run, and matches them with its history."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: FunctionExecution) -> None:
         self._execution = execution
         self.history = History()
         self.ids = StepIds(execution.run_id)
@@ -229,7 +229,7 @@ class Journal:
         self.replaying = bool(self.history)
         self.silent = self.history.steps > 0
 
-    def next_step(self, branch: Branch, kind: str, name: str) -> tuple[str, Recorded | None]:
+    def next_step(self, branch: FunctionBranch, kind: str, name: str) -> tuple[str, Recorded | None]:
         """Return the place of the branch's next step, and the step that is recorded there; a mismatch ends the replay."""
         position = branch.position
         branch.position = position + 1
@@ -278,7 +278,7 @@ class Journal:
                 code="too_many_steps",
             )
 
-    def next_gather(self, branch: Branch, size: int, now: str = "", kind: str = "") -> str:
+    def next_gather(self, branch: FunctionBranch, size: int, now: str = "", kind: str = "") -> str:
         """Return the place of a gather of that size, which has no row of its own; or of that `kind`, which may have one."""
         place = f"{branch.scope}{branch.position}"
         branch.position += 1
@@ -288,7 +288,7 @@ class Journal:
             self._execution.diverge(place, f"a gather of {self.history.widest.get(place, 0)}", now or f"a gather of {size}")
         return place
 
-    def next_first(self, branch: Branch, names: Sequence[str]) -> tuple[Recorded, bool]:
+    def next_first(self, branch: FunctionBranch, names: Sequence[str]) -> tuple[Recorded, bool]:
         """Return the step of a `first` with operations of these names, and whether the record has decided it."""
         place, name = self.next_gather(branch, len(names), f"a first of {len(names)}", FIRST), branch.number("first")
         recorded = self.history.left.pop(place, None)
@@ -306,7 +306,7 @@ class Journal:
         self.uncounted += 1
         recorded.ordinal = self.count
 
-    def skip(self, branch: Branch, kind: str, name: str, key: str | None) -> Recorded | None:
+    def skip(self, branch: FunctionBranch, kind: str, name: str, key: str | None) -> Recorded | None:
         """Pass an operation, the only one of its branch, that does not happen; return its step if it has begun."""
         name = self.step_name(branch, name, key)
         place, branch.position = f"{branch.scope}0", 1
@@ -315,12 +315,12 @@ class Journal:
             self._execution.diverge(place, f"{recorded.kind} {recorded.name}", f"{kind} {name}")
         return recorded
 
-    def check_end(self, branch: Branch) -> None:
+    def check_end(self, branch: FunctionBranch) -> None:
         """End the replay if the branch ends before the steps that it has recorded."""
         if self.replaying and self.history.went_past(branch.scope, branch.position):
             self._execution.diverge(f"{branch.scope}{branch.position}", "something else", "the end of the branch")
 
-    def step_name(self, branch: Branch, name: str, key: str | None) -> str:
+    def step_name(self, branch: FunctionBranch, name: str, key: str | None) -> str:
         """Return the name of the branch's next step: the name with its number, or the key, which a run may use once (D27)."""
         if key is None:
             return branch.number(name)

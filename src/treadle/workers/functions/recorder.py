@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 from treadle.kernel.effects.decide import UNKNOWN, UNRESOLVED, Begin
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.records import PutOutcome, TakeMessages
-from treadle.kernel.store.units import DONE, Answer, Keep, PutSteps, Row, RunGuard, Unit, Verdict
+from treadle.kernel.store.units import DONE, Keep, PutSteps, Row, RunGuard, Unit, UnitAnswer, Verdict
 from treadle.model.errors import ClaimLost, MisusedContext
 from treadle.model.runs import Step
 from treadle.model.tasks import NewTask
 from treadle.workers.call import stops_caller, task_name
-from treadle.workers.functions.execution import Branch, Execution, PendingUnit, executing
-from treadle.workers.functions.inbox import Group, Inbox
+from treadle.workers.functions.execution import FunctionBranch, FunctionExecution, PendingUnit, executing
+from treadle.workers.functions.inbox import GatherGroup, Inbox
 from treadle.workers.functions.journal import Journal
 from treadle.workers.streams import Outlet, Streams
 
@@ -30,12 +30,12 @@ from treadle.workers.streams import Outlet, Streams
 class Branches:
     """The branches of one run that have not ended."""
 
-    def __init__(self, execution: Execution, journal: Journal) -> None:
+    def __init__(self, execution: FunctionExecution, journal: Journal) -> None:
         self._execution = execution
         self._journal = journal
-        self._branches: dict[asyncio.Task[Any], Branch] = {}
+        self._branches: dict[asyncio.Task[Any], FunctionBranch] = {}
 
-    def enter(self) -> Branch:
+    def enter(self) -> FunctionBranch:
         """Return the branch of the caller; raises `MisusedContext` where `ctx` cannot be used."""
         task = asyncio.current_task()
         branch = self._branches.get(task) if task is not None else None
@@ -51,7 +51,7 @@ class Branches:
         branch.hosting = None
         return branch
 
-    def enter_as(self, task: asyncio.Task[Any], branch: Branch) -> Branch | None:
+    def enter_as(self, task: asyncio.Task[Any], branch: FunctionBranch) -> FunctionBranch | None:
         """Let the task continue as that branch; return the branch that it was."""
         before = self._branches.get(task)
         if before is not None and before.busy is not None:
@@ -59,7 +59,7 @@ class Branches:
         self._branches[task] = branch
         return before
 
-    def leave(self, task: asyncio.Task[Any], before: Branch | None) -> None:
+    def leave(self, task: asyncio.Task[Any], before: FunctionBranch | None) -> None:
         """Let the task be the branch again that it was."""
         if before is not None and not self._execution.closed:
             self._branches[task] = before
@@ -72,7 +72,7 @@ class Branches:
         branch = None if task is None else self._branches.get(task)
         return task is not None and branch is not None and branch.host is not None and task.cancelling() > 0
 
-    def start(self, branch: Branch, code: Coroutine[Any, Any, None]) -> None:
+    def start(self, branch: FunctionBranch, code: Coroutine[Any, Any, None]) -> None:
         """Execute the code as that branch; the code calls `ended` at its end."""
         self._execution.active += 1
         function = self._execution.function
@@ -86,12 +86,12 @@ class Branches:
         self._execution.active -= 1
         self._execution.schedule()
 
-    def fork(self, group: Group, index: int, branch: Branch, awaitable: Any) -> None:
+    def fork(self, group: GatherGroup, index: int, branch: FunctionBranch, awaitable: Any) -> None:
         """Execute an argument of a gather as its own branch."""
         group.coded += 1
         self.start(branch, self._run(group, index, branch, awaitable))
 
-    async def _run(self, group: Group, index: int, branch: Branch, awaitable: Any) -> None:
+    async def _run(self, group: GatherGroup, index: int, branch: FunctionBranch, awaitable: Any) -> None:
         value: Any = None
         error: BaseException | None = None
         try:
@@ -113,7 +113,7 @@ class Branches:
         group.end(index, value, error, self._execution)
         self.ended()
 
-    def drop(self, branch: Branch) -> None:
+    def drop(self, branch: FunctionBranch) -> None:
         """Stop a branch for whose result nothing waits; a commit in progress ends first."""
         branch.dropped = True
         task = next((task for task, owner in self._branches.items() if owner is branch), None)
@@ -129,7 +129,7 @@ class Branches:
             self._branches.pop(task, None)
         self.ended()
 
-    async def join(self, group: Group) -> None:
+    async def join(self, group: GatherGroup) -> None:
         """Wait until a gather can continue."""
         if group.left:
             group.future = self._execution.suspend()
@@ -157,7 +157,7 @@ T = TypeVar("T")
 class Recorder:
     """Commits steps, tasks and other rows of one run."""
 
-    def __init__(self, execution: Execution, journal: Journal, inbox: Inbox, branches: Branches) -> None:
+    def __init__(self, execution: FunctionExecution, journal: Journal, inbox: Inbox, branches: Branches) -> None:
         self._execution = execution
         self._journal = journal
         self._inbox = inbox
@@ -166,7 +166,7 @@ class Recorder:
         """Rows of branches that wait; committed at the end of a turn, or when the task parks."""
         self._flushing: asyncio.Task[None] | None = None
 
-    def share(self, branch: Branch) -> PendingUnit:
+    def share(self, branch: FunctionBranch) -> PendingUnit:
         """Move the rows of a branch that is about to wait to the unit at the end of this turn, and return that unit."""
         if branch.pending is not None:
             pending, branch.pending = branch.pending, None
@@ -176,7 +176,7 @@ class Recorder:
 
     # commits of a branch
 
-    async def checkpoint(self, branch: Branch, step: Step) -> None:
+    async def checkpoint(self, branch: FunctionBranch, step: Step) -> None:
         """Commit a step and all earlier decisions of its branch; when this returns, they are durable."""
         self._enter(branch)
         try:
@@ -184,7 +184,7 @@ class Recorder:
         finally:
             self._leave(branch)
 
-    async def _checkpoint(self, branch: Branch, step: Step) -> None:
+    async def _checkpoint(self, branch: FunctionBranch, step: Step) -> None:
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
         if branch.pending is not None or self._shared:
@@ -209,7 +209,7 @@ class Recorder:
                 return await self._checkpoint(branch, step)
         return None
 
-    async def commit_decided(self, branch: Branch) -> None:
+    async def commit_decided(self, branch: FunctionBranch) -> None:
         """Commit the decisions of the branch, if there are any."""
         self._enter(branch)
         try:
@@ -220,12 +220,12 @@ class Recorder:
         finally:
             self._leave(branch)
 
-    def _enter(self, branch: Branch) -> None:
+    def _enter(self, branch: FunctionBranch) -> None:
         if branch.dropped:
             raise asyncio.CancelledError
         branch.committing = True
 
-    def _leave(self, branch: Branch) -> None:
+    def _leave(self, branch: FunctionBranch) -> None:
         branch.committing = False
         if branch.dropped:
             raise asyncio.CancelledError
@@ -243,7 +243,7 @@ class Recorder:
             if row.status == UNRESOLVED and row.unknown_at is None:
                 await self.log_unknown(*begin.unknown)
 
-    def _take(self, branch: Branch) -> PendingUnit:
+    def _take(self, branch: FunctionBranch) -> PendingUnit:
         """Return the shared rows, then those of the branch: a wait that ended immediately may have left earlier rows there."""
         unit, self._shared = self._shared, PendingUnit()
         if branch.pending is not None:
@@ -351,7 +351,7 @@ class Recorder:
             rows.append(TakeMessages(run_id, tuple(unit.consumed)))
         return tuple(tasks), rows
 
-    async def submit(self, unit: Unit) -> Answer:
+    async def submit(self, unit: Unit) -> UnitAnswer:
         """Commit a unit of the run."""
         failpoint("function.before_commit")
         answer = await self._execution.runtime.committer.submit(unit)
@@ -369,7 +369,7 @@ class Recorder:
 class FunctionStreams:
     """The streams that one run writes in this process."""
 
-    def __init__(self, execution: Execution, journal: Journal) -> None:
+    def __init__(self, execution: FunctionExecution, journal: Journal) -> None:
         self._execution = execution
         self._journal = journal
         self._outlet: Outlet | None = None
@@ -408,7 +408,7 @@ class FunctionStreams:
                 self._of_code[branch.scope] = Streams(self._outlet, writer, "", replays=version > 1)
             return self._of_code[branch.scope]
 
-    async def end_step(self, branch: Branch) -> tuple[Row, ...]:
+    async def end_step(self, branch: FunctionBranch) -> tuple[Row, ...]:
         """End the session of the branch's step; return the rows to commit with the step."""
         with self._lock:
             streams, branch.streams = branch.streams, None

@@ -219,7 +219,7 @@ class DeterminismWarning(UserWarning):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DeterminismFinding:
     """A call in the code of a function."""
 
     line: int
@@ -238,7 +238,7 @@ def warn_of_calls(name: str, call: Callable[..., Any]) -> None:
         warnings.warn_explicit(f"{text}.", DeterminismWarning, file, finding.line)
 
 
-def find_calls(call: Callable[..., Any]) -> list[Finding]:
+def find_calls(call: Callable[..., Any]) -> list[DeterminismFinding]:
     """Return the doubtful calls in the source of a function; none if it has no source."""
     function = inspect.unwrap(call)
     if (source := _source_of(function)) is None:
@@ -251,7 +251,7 @@ def find_calls(call: Callable[..., Any]) -> list[Finding]:
         instead = None if called is None or called == _SEEDED else INSTEAD.get(called) or _MODULES.get(called.partition(".")[0])
         line = lines[node.lineno - 1] if node.lineno <= len(lines) else ""
         if called is not None and instead is not None and IGNORE not in line:
-            findings.append(Finding(first + node.lineno - 1, called.removeprefix("builtins."), instead))
+            findings.append(DeterminismFinding(first + node.lineno - 1, called.removeprefix("builtins."), instead))
     return sorted(findings, key=lambda finding: finding.line)
 
 

@@ -46,7 +46,7 @@ from treadle.model.values import Json, arguments_text, call_text, decode, encode
 from treadle.workers.call import outcome_of_error, stops_caller
 from treadle.workers.context import RegisteredHandler
 from treadle.workers.functions.driver import Driver
-from treadle.workers.functions.execution import Branch
+from treadle.workers.functions.execution import FunctionBranch
 from treadle.workers.functions.inbox import Wait
 from treadle.workers.functions.journal import UNKNOWN_OUTCOME, error_of, failure_of
 from treadle.workers.functions.wait_operations import CallOperation, interrupted, is_interrupted
@@ -85,7 +85,7 @@ class StepOperation:
     def __await__(self) -> Generator[Any, None, Any]:
         return self.run(self.driver.branches.enter()).__await__()
 
-    async def run(self, branch: Branch) -> Any:
+    async def run(self, branch: FunctionBranch) -> Any:
         driver = self.driver
         await driver.execution.wait_while_held()
         name = driver.journal.step_name(branch, self.name, self.key)
@@ -116,7 +116,7 @@ class StepOperation:
         return self._loaded(value)
 
     async def _attempt(
-        self, branch: Branch, place: str, name: str, recorded: Recorded | None, about: str
+        self, branch: FunctionBranch, place: str, name: str, recorded: Recorded | None, about: str
     ) -> tuple[int, Any, BaseException | None]:
         """Execute the code once, and give its slot back; return when it began, and its value or the error that it raised."""
         execution = self.driver.execution
@@ -139,13 +139,13 @@ class StepOperation:
             self.driver.semaphore_slots.release(branch)
         return began_at, value, error
 
-    async def _end_streams(self, branch: Branch) -> None:
+    async def _end_streams(self, branch: FunctionBranch) -> None:
         """Commit the step's last entries of streams with the step."""
         if branch.streams is not None:
             rows = await self.driver.streams.end_step(branch)
             branch.next_unit().rows += rows
 
-    async def _interrupt(self, branch: Branch, recorded: Recorded) -> None:
+    async def _interrupt(self, branch: FunctionBranch, recorded: Recorded) -> None:
         """Record that the run is canceled before the step has ended, and raise `Canceled`."""
         interrupted(self.driver, branch, recorded)
         await self.driver.recorder.commit_decided(branch)
@@ -191,7 +191,7 @@ class StepOperation:
         return await value if inspect.isawaitable(value) else value
 
     def _completed(
-        self, branch: Branch, place: str, name: str, before: Recorded | None, value: Json, began_at: int, about: str
+        self, branch: FunctionBranch, place: str, name: str, before: Recorded | None, value: Json, began_at: int, about: str
     ) -> Step:
         execution = self.driver.execution
         recorded = self.driver.journal.new_step(place, STEP, name, StepState.COMPLETED)
@@ -203,13 +203,20 @@ class StepOperation:
             branch.next_unit().rows += blobs
         return step
 
-    async def _wait_for_retry(self, branch: Branch, recorded: Recorded) -> None:
+    async def _wait_for_retry(self, branch: FunctionBranch, recorded: Recorded) -> None:
         wait = Wait(branch, recorded, wake_at=recorded.wake_at)
         self.driver.inbox.register(wait)
         await self.driver.inbox.block(wait)
 
     async def _failed(
-        self, branch: Branch, place: str, name: str, recorded: Recorded | None, error: BaseException, began_at: int, about: str
+        self,
+        branch: FunctionBranch,
+        place: str,
+        name: str,
+        recorded: Recorded | None,
+        error: BaseException,
+        began_at: int,
+        about: str,
     ) -> Recorded:
         """Record a failed attempt and wait for the next one; raises `StepFailed` after the last."""
         execution, journal, recorder = self.driver.execution, self.driver.journal, self.driver.recorder
@@ -247,7 +254,7 @@ class _TimedOut(TimeoutError):
     """The step's own timeout."""
 
 
-class Known(NamedTuple):
+class KnownResponse(NamedTuple):
     """The response of an effect that a person found to have happened."""
 
     response: object
@@ -275,7 +282,7 @@ class EffectOperation(StepOperation):
         super().__init__(driver, fn, (), {}, action, key, retry, timeout_for, limit_key)
         self.action, self.request, self.unknown, self.on_unknown = action, request, unknown, on_unknown
 
-    async def run(self, branch: Branch) -> Any:
+    async def run(self, branch: FunctionBranch) -> Any:
         execution, journal = self.driver.execution, self.driver.journal
         await execution.wait_while_held()
         what = (self.action, stable_hash(self.request, "request"), self.key)
@@ -348,8 +355,8 @@ class EffectOperation(StepOperation):
         return value
 
     async def _resolve(
-        self, branch: Branch, effect: Effect, recorded: Recorded, cause: str, what: tuple[str, str, str | None], first: str
-    ) -> Known | None:
+        self, branch: FunctionBranch, effect: Effect, recorded: Recorded, cause: str, what: tuple[str, str, str | None], first: str
+    ) -> KnownResponse | None:
         try:
             return await self._response_known(branch, effect, recorded, cause)
         except EffectUnknown:
@@ -367,7 +374,7 @@ class EffectOperation(StepOperation):
             recorded.doubtful = True
         return recorded.of or journal.ids.at(place)
 
-    async def _begin(self, branch: Branch, recorded: Recorded, effect: Effect) -> Begin:
+    async def _begin(self, branch: FunctionBranch, recorded: Recorded, effect: Effect) -> Begin:
         """Commit that the effect is about to happen."""
         driver = self.driver
         begin = Begin(effect, recorded.attempt + 1, UNRESOLVED if recorded.doubtful else None)
@@ -384,7 +391,7 @@ class EffectOperation(StepOperation):
         failpoint("effect.begun")
         return begin
 
-    async def _succeeded(self, branch: Branch, begin: Begin, recorded: Recorded, value: Any) -> Any:
+    async def _succeeded(self, branch: FunctionBranch, begin: Begin, recorded: Recorded, value: Any) -> Any:
         """Commit the outcome with the step, and return the value as a replay would."""
         driver, runtime = self.driver, self.driver.execution.runtime
         unit = branch.next_unit()
@@ -407,7 +414,7 @@ class EffectOperation(StepOperation):
         failpoint("effect.recorded")
         return self._loaded(recorded.value)
 
-    async def _response_known(self, branch: Branch, effect: Effect, recorded: Recorded, cause: str) -> Known | None:
+    async def _response_known(self, branch: FunctionBranch, effect: Effect, recorded: Recorded, cause: str) -> KnownResponse | None:
         """Return the response if a person knows it, or None to repeat the effect; otherwise record and raise `EffectUnknown`.
 
         The approval has a place below that of its effect, so that steps after the effect keep their places.
@@ -426,12 +433,12 @@ class EffectOperation(StepOperation):
             await self._fail_unknown(branch, effect, recorded, f"{cause} {problem}")
         converter = self.converter
         try:
-            return Known(context[_RESPONSE] if converter is None else converter.load(context[_RESPONSE]))
+            return KnownResponse(context[_RESPONSE] if converter is None else converter.load(context[_RESPONSE]))
         except InvalidPayload as error:
             problem = f"The response in the decision does not match its type: {error}"
             await self._fail_unknown(branch, effect, recorded, f"{cause} {problem}")
 
-    async def _ask(self, branch: Branch, effect: Effect, recorded: Recorded, cause: str) -> dict[str, Json]:
+    async def _ask(self, branch: FunctionBranch, effect: Effect, recorded: Recorded, cause: str) -> dict[str, Json]:
         driver = self.driver
         task = driver.execution.task
         context: dict[str, Json] = {
@@ -451,7 +458,7 @@ class EffectOperation(StepOperation):
         queue = QueueKey(driver.execution.runtime.namespace, APPROVAL, task.task_list, APPROVAL)
         name = f"decide {effect.action}"
         question = CallOperation(driver, queue, request.as_json(), {"priority": task.priority}, kind=steps.ASK, name=name)
-        below = Branch(question_place(recorded.place, recorded.attempt)[:-1], branch)
+        below = FunctionBranch(question_place(recorded.place, recorded.attempt)[:-1], branch)
         try:
             wait = question.begin(below)
             await driver.inbox.block(wait)
@@ -460,7 +467,7 @@ class EffectOperation(StepOperation):
                 branch.next_unit().take(below.pending)
         return wait.result()  # type: ignore[no-any-return]
 
-    async def _fail_unknown(self, branch: Branch, effect: Effect, recorded: Recorded, cause: str) -> NoReturn:
+    async def _fail_unknown(self, branch: FunctionBranch, effect: Effect, recorded: Recorded, cause: str) -> NoReturn:
         driver = self.driver
         execution = driver.execution
         error = unrepeated(effect.action, f"treadle effects list --run {execution.run_id}", cause)

@@ -31,7 +31,7 @@ from treadle.model.stored import write
 from treadle.model.tasks import NewTask
 from treadle.model.values import Json, arguments_text, decode, encode, shown, storable, text_of
 from treadle.workers.functions.driver import Driver, answer_row
-from treadle.workers.functions.execution import Branch, Host, executing
+from treadle.workers.functions.execution import FunctionBranch, Host, executing
 from treadle.workers.functions.inbox import Wait
 from treadle.workers.functions.journal import blamed, failure_of
 
@@ -64,7 +64,7 @@ class WaitOperation:
     def __await__(self) -> Generator[Any, None, Any]:
         return self._run(self.driver.branches.enter()).__await__()
 
-    async def _run(self, branch: Branch) -> Any:
+    async def _run(self, branch: FunctionBranch) -> Any:
         await self.driver.execution.wait_while_held()
         wait = self.begin(branch)
         await self.driver.inbox.block(wait)
@@ -79,7 +79,7 @@ class WaitOperation:
                 raise
             raise blamed(error, self._step_id) from None  # a retry of the run repeats the wait
 
-    def begin(self, branch: Branch) -> Wait:
+    def begin(self, branch: FunctionBranch) -> Wait:
         """Return the wait, which may have ended already; its request is recorded once."""
         recorded = self._next_step(branch)
         self._step_id = recorded.id
@@ -89,7 +89,7 @@ class WaitOperation:
         self.driver.inbox.register(wait)
         return wait
 
-    def _next_step(self, branch: Branch) -> Recorded:
+    def _next_step(self, branch: FunctionBranch) -> Recorded:
         """Return the recorded step, or record a new one with its request."""
         self._check()
         journal = self.driver.journal
@@ -115,7 +115,7 @@ class WaitOperation:
         recorded.wake_at = self.at if self.wait_for is None else self.driver.execution.now() + self.wait_for
         return (), ()
 
-    def _wait(self, branch: Branch, recorded: Recorded) -> Wait:
+    def _wait(self, branch: FunctionBranch, recorded: Recorded) -> Wait:
         return Wait(branch, recorded, signal=self.signal, wake_at=recorded.wake_at)
 
 
@@ -250,7 +250,7 @@ class CallOperation(WaitOperation):
         )
         return (task,), blobs
 
-    def _wait(self, branch: Branch, recorded: Recorded) -> Wait:
+    def _wait(self, branch: FunctionBranch, recorded: Recorded) -> Wait:
         return Wait(branch, recorded, child_step_id=recorded.id)
 
 
@@ -270,7 +270,7 @@ class StartOperation:
     def __await__(self) -> Generator[Any, None, ChildRun[Any]]:
         return self._run(self.driver.branches.enter()).__await__()
 
-    async def _run(self, branch: Branch) -> ChildRun[Any]:
+    async def _run(self, branch: FunctionBranch) -> ChildRun[Any]:
         execution, journal = self.driver.execution, self.driver.journal
         await execution.wait_while_held()
         encode(self.payload, "payload", execution.runtime.payload_limit)  # refused before it has a place, also in replays
@@ -337,7 +337,7 @@ class ResultOperation(WaitOperation):
         super().__init__(driver, RESULT, f"{child.name}.result")
         self.child = child
 
-    def begin(self, branch: Branch) -> Wait:
+    def begin(self, branch: FunctionBranch) -> Wait:
         recorded = self._next_step(branch)
         if _is_over(recorded):
             wait = Wait.over(branch, recorded)
@@ -362,7 +362,7 @@ class ResultOperation(WaitOperation):
         self.child._outcome = wait.recorded
 
 
-def is_interrupted(driver: Driver, branch: Branch, recorded: Recorded | None) -> bool:
+def is_interrupted(driver: Driver, branch: FunctionBranch, recorded: Recorded | None) -> bool:
     """Return whether `Canceled` is raised at the operation with this step, and note it in the branch."""
     if recorded is not None and recorded.state == StepState.CANCELED:
         branch.interrupt()
@@ -374,7 +374,7 @@ def is_interrupted(driver: Driver, branch: Branch, recorded: Recorded | None) ->
     return True
 
 
-def interrupted(driver: Driver, branch: Branch, recorded: Recorded) -> Recorded:
+def interrupted(driver: Driver, branch: FunctionBranch, recorded: Recorded) -> Recorded:
     """Record that `Canceled` is raised at the operation with this step."""
     if recorded.state != StepState.CANCELED:
         assert driver.execution.cancel is not None

@@ -243,7 +243,7 @@ Notes = dict[str, bool | str]
 """For each limit True, or the reason why it does not hold."""
 
 
-class Limits:
+class SandboxLimits:
     """The limits of one parent's scripts, and whether they hold."""
 
     def __init__(self, wall: float, cpu: float, memory: int, off: Sequence[str]) -> None:
@@ -371,7 +371,7 @@ _MESSAGE_LIMIT = 4_000
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
-def serve_script(channel: int, limits: Limits) -> NoReturn:
+def serve_script(channel: int, limits: SandboxLimits) -> NoReturn:
     """Run the script that arrives on the channel, then exit. Called in a fresh fork of the parent; never returns."""
     status = 1
     try:
@@ -390,7 +390,7 @@ def serve_script(channel: int, limits: Limits) -> NoReturn:
         os._exit(status)
 
 
-def _answer(request: bytes, limits: Limits) -> bytes:
+def _answer(request: bytes, limits: SandboxLimits) -> bytes:
     job = json.loads(request)
     del request
     if "code" not in job:
@@ -470,7 +470,7 @@ _CONTROL = 3
 
 
 class Parent:
-    def __init__(self, control: socket.socket, limits: Limits) -> None:
+    def __init__(self, control: socket.socket, limits: SandboxLimits) -> None:
         self._control = control
         self._limits = limits
         self._received = bytearray()
@@ -562,7 +562,7 @@ def main(control_fd: int, settings: str) -> None:
     os.environ["TZ"] = "UTC0"  # noqa: TID251
     time.tzset()
     os.environ.clear()  # noqa: TID251
-    limits = Limits(options["wall"], options["cpu"], options["memory"], options["off"])
+    limits = SandboxLimits(options["wall"], options["cpu"], options["memory"], options["off"])
     limits.isolate()
     control = socket.socket(fileno=_CONTROL)
     control.setblocking(True)

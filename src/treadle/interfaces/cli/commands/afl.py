@@ -16,7 +16,7 @@ from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import facts, plain, when
 from treadle.interfaces.cli.messages import BAD_INPUT, FAILED, tell_diagnostics
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.sources import Files, Places, StrictOption, compile_here, flow_name, read_sources
 from treadle.model.errors import InvalidFlow, InvalidInput
 from treadle.model.names import check_name
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def compile_files(
-    session: Session,
+    session: CommandSession,
     files: Files,
     check: Annotated[bool, option("--check", help="Print only diagnostics; leave the program out of the --json output")] = False,
     strict: StrictOption = False,
@@ -121,7 +121,7 @@ class _Rewritten:
 
 
 def fmt(
-    session: Session,
+    session: CommandSession,
     files: Files,
     check: Annotated[bool, option("--check", help="Change nothing; exit 1 if a file would change")] = False,
     diff: Annotated[bool, option("--diff", help="Change nothing; print the changes as a diff")] = False,
@@ -181,7 +181,7 @@ def _diff(rewritten: _Rewritten) -> str:
 
 
 def fix(
-    session: Session,
+    session: CommandSession,
     files: Files,
     write: Annotated[bool, option("--write", "-w", help="Write the changes to the files instead of printing a diff")] = False,
     check: Annotated[bool, option("--check", help="Change nothing; exit 1 if a file would change")] = False,
@@ -236,7 +236,7 @@ def _fixed_text(changed: list[_Rewritten], fixed: Fixed, *, write: bool, check: 
 
 
 async def graph(
-    session: Session,
+    session: CommandSession,
     places: Places,
     workflow: Annotated[str | None, option(help="Only this workflow; default: all workflows of the flow")] = None,
     form: Annotated[
@@ -271,7 +271,7 @@ Name = Annotated[str, argument(metavar="NAME", help="The flow's name, or its dig
 
 
 async def publish(
-    session: Session,
+    session: CommandSession,
     name: Annotated[str, argument(metavar="NAME", help="The name to publish under, e.g. shop")],
     files: Annotated[list[str], argument(metavar="FILE...", help="AFL files or folders, compiled together")],
     strict: StrictOption = False,
@@ -291,7 +291,7 @@ async def publish(
 
 
 async def show(
-    session: Session,
+    session: CommandSession,
     name: Name,
     version: Annotated[int | None, option("--version", metavar="N", help="This version; default: the newest")] = None,
     source: Annotated[bool, option("--source", help="Only the AFL text")] = False,

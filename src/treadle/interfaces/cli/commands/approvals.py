@@ -10,7 +10,7 @@ from treadle.api.approvals import DecisionResult, DecisionResults
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import plain
 from treadle.interfaces.cli.messages import FAILED, exit_code_of_code
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import edits as parse_edits
 from treadle.model.approvals import APPROVE
 from treadle.model.errors import InvalidInput
@@ -26,7 +26,7 @@ _MANY = 100
 
 
 async def approve(
-    session: Session,
+    session: CommandSession,
     ids: Ids,
     reason: Reason = None,
     edit: Annotated[str | None, option(metavar="JSON", help="Merge this into the context first: a JSON object, @file or -")] = None,
@@ -39,13 +39,13 @@ async def approve(
     await _decide(session, ids, "approve", reason, parse_edits(edit), actor, groups)
 
 
-async def deny(session: Session, ids: Ids, reason: Reason = None, actor: As = None, groups: Group = None) -> None:
+async def deny(session: CommandSession, ids: Ids, reason: Reason = None, actor: As = None, groups: Group = None) -> None:
     """Deny; the waiting task fails immediately. Several ids are decided independently."""
     await _decide(session, ids, "deny", reason, None, actor, groups)
 
 
 async def _decide(
-    session: Session,
+    session: CommandSession,
     ids: list[str],
     decision: Literal["approve", "deny"],
     reason: str | None,

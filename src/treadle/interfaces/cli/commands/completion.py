@@ -12,7 +12,7 @@ from click.shell_completion import ShellComplete
 
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import plain
-from treadle.interfaces.cli.session import Session, common_of, make_session
+from treadle.interfaces.cli.session import CommandSession, common_of, make_session
 from treadle.model.errors import TreadleError
 
 _ENTITIES = {"tasks": "task", "runs": "run", "approvals": "approval"}
@@ -70,7 +70,7 @@ _HOMES = {
 
 
 def completion(
-    session: Session,
+    session: CommandSession,
     shell: Annotated[str, argument(metavar="bash|zsh|fish", choices=tuple(_SCRIPTS), help="The shell")],
     words: Annotated[
         list[str] | None, argument(metavar="[WORD]...", help="Words typed so far, after --; passed by the script")

@@ -22,7 +22,7 @@ from treadle.interfaces.cli.host import Serving, announce, announce_stop, listen
 from treadle.interfaces.cli.local_token import entrance
 from treadle.interfaces.cli.messages import tell_error, tell_flow_error, tell_note
 from treadle.interfaces.cli.project import FILE, Project, find_project
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.sources import SourceNotFound, compile_here, read_sources
 from treadle.model.errors import InvalidFlow, InvalidInput
 from treadle.model.names import DEFAULT_LIST
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 async def dev(
-    session: Session,
+    session: CommandSession,
     handlers: Handlers = None,
     flows: Annotated[
         list[str] | None, option("--flows", metavar="PLACE", help="AFL files or folders, published as one flow; repeatable")
@@ -106,7 +106,7 @@ def _folders(project: Project) -> list[str]:
     return [".", *(str(path if path.is_dir() else path.parent) for path in outside if not path.is_relative_to(here))]
 
 
-def _engine_of(session: Session, worker: ReloadedWorker) -> Engine:
+def _engine_of(session: CommandSession, worker: ReloadedWorker) -> Engine:
     """Return an engine on the store of the worker, which its module may have chosen."""
     store = str(worker.event.get("store") or session.settings.store)
     if store.startswith("memory:"):
@@ -115,7 +115,7 @@ def _engine_of(session: Session, worker: ReloadedWorker) -> Engine:
     return Engine(store, settings=replace(session.settings, store=store, namespace=namespace))
 
 
-async def _announce(session: Session, engine: Engine, server: HttpServer, worker: ReloadedWorker, grace: float) -> None:
+async def _announce(session: CommandSession, engine: Engine, server: HttpServer, worker: ReloadedWorker, grace: float) -> None:
     access, access_lines = await entrance(engine, server)
     event = {"event": "started", "store": engine.kernel.store.url, **access, "pid": os.getpid(), **_worker(worker)}
     lines = [
@@ -137,7 +137,7 @@ def _handlers(worker: ReloadedWorker) -> str:
     return ", ".join(worker.event["handlers"]) or "none"
 
 
-async def _reload(session: Session, engine: Engine, worker: ReloadedWorker, project: Project, files: list[str]) -> None:
+async def _reload(session: CommandSession, engine: Engine, worker: ReloadedWorker, project: Project, files: list[str]) -> None:
     """Replace the worker; if the new code does not load, the previous one stays."""
     if not await worker.load(list(project.handlers)):
         outcome = "the worker keeps the previous version" if worker.event else "there is no worker"
@@ -150,7 +150,7 @@ async def _reload(session: Session, engine: Engine, worker: ReloadedWorker, proj
     announce(session, event, [f"Reloaded: {', '.join(files)} (handlers: {_handlers(worker)})"])
 
 
-async def _publish(session: Session, engine: Engine, project: Project, before: int | None) -> int | None:
+async def _publish(session: CommandSession, engine: Engine, project: Project, before: int | None) -> int | None:
     """Publish the flows and return their version; if they do not compile, print why and return None: the version before stays."""
     from treadle.api.flows import SourceText
 
@@ -192,7 +192,7 @@ class _Child:
 class ReloadedWorker:
     """Starts, replaces and stops the process."""
 
-    def __init__(self, session: Session, options: Serving) -> None:
+    def __init__(self, session: CommandSession, options: Serving) -> None:
         self._session = session
         self._options = options
         self._child: _Child | None = None

@@ -12,7 +12,7 @@ from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.commands.run import end_of, failure_of, tell_failed
 from treadle.interfaces.cli.format import plain, pretty
 from treadle.interfaces.cli.messages import FAILED, TIME_RAN_OUT, tell_note, tell_warning
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import (
     Deadline,
     FairnessKey,
@@ -37,7 +37,7 @@ RunId = Annotated[str, argument(metavar="RUN", help="The run's id")]
 
 
 async def start(
-    session: Session,
+    session: CommandSession,
     name: Annotated[str, argument(metavar="NAME", help="The function's name")],
     payload: Payload = None,
     parameters: Params = None,
@@ -82,7 +82,7 @@ async def start(
 
 
 async def adopt(
-    session: Session,
+    session: CommandSession,
     run_id: RunId,
     version: Annotated[int, option(help="Version that continues the run")],
 ) -> None:
@@ -94,13 +94,13 @@ async def adopt(
     session.show(run, lambda: plain(f"Version {version} of {run.workflow} continues {run.id}"))
 
 
-async def show_value(session: Session, _: Api, value: PublishedValue) -> None:
+async def show_value(session: CommandSession, _: Api, value: PublishedValue) -> None:
     """Print a published value."""
     session.show(value, lambda: pretty(value.value))
 
 
 async def signal(
-    session: Session,
+    session: CommandSession,
     run_id: RunId,
     name: Annotated[str, argument(metavar="NAME", help="The signal's name, as in `ctx.wait_for`")],
     payload: Annotated[str | None, option(metavar="JSON", help="Any JSON, @file, or - for stdin")] = None,
@@ -118,7 +118,7 @@ async def signal(
 
 
 async def update(
-    session: Session,
+    session: CommandSession,
     run_id: RunId,
     name: Annotated[str, argument(metavar="NAME", help="The update's name, as in `ctx.update`")],
     payload: Annotated[str | None, option(metavar="JSON", help="Any JSON, @file, or - for stdin")] = None,
@@ -143,7 +143,7 @@ async def update(
 
 
 async def record(
-    session: Session,
+    session: CommandSession,
     run: RunId,
     output: Annotated[str | None, option("--output", "-o", metavar="FILE", help="Write to this file, which must not exist")] = None,
 ) -> None:

@@ -19,7 +19,7 @@ from treadle.interfaces.cli.format import plain, pretty
 from treadle.interfaces.cli.host import announce, announce_stop, enable_llm, leave_threads_behind, observed, opened, stop_signal
 from treadle.interfaces.cli.messages import tell_warning
 from treadle.interfaces.cli.process import arm_crash
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import Params, Payload, seconds
 from treadle.interfaces.cli.values import payload as parse_payload
 from treadle.model.errors import InvalidInput, NonRetryable
@@ -42,7 +42,7 @@ _DEFAULT_PORT = 8080
 
 
 def runner(
-    session: Session,
+    session: CommandSession,
     topics: Annotated[
         list[str] | None, option("--topic", metavar="GLOB", help="Only facets that match; repeatable; default: AFL_RUNNER_TOPICS")
     ] = None,
@@ -141,7 +141,7 @@ async def _wait_for_store(settings: Settings) -> bool:
         return not stop.is_set()
 
 
-def _serve(session: Session, agent: Agent, url: str) -> None:
+def _serve(session: CommandSession, agent: Agent, url: str) -> None:
     """Run the agent; announce its start and stop."""
 
     from treadle.agents.service import stopped_by_signals
@@ -167,7 +167,7 @@ def _serve(session: Session, agent: Agent, url: str) -> None:
     announce_stop(session)
 
 
-def with_roots(session: Session, roots: list[Path] | None) -> Settings:
+def with_roots(session: CommandSession, roots: list[Path] | None) -> Settings:
     """The session's settings with the given handler roots; by default, those of the settings or the current folder."""
     from treadle.agents.modules import runner_roots
 
@@ -191,7 +191,7 @@ def load_tools(place: str) -> ToolRegistry:
 Facet = Annotated[str, argument(metavar="FACET", help="The event facet's qualified name, e.g. billing.ProcessPayment")]
 
 
-async def list_handlers(session: Session) -> None:
+async def list_handlers(session: CommandSession) -> None:
     """List registered handlers and their missing requirements, on this machine or on the server."""
     async with _rooted(session, None).api() as api:
         handlers = await api.handlers.list()
@@ -200,7 +200,7 @@ async def list_handlers(session: Session) -> None:
 
 
 async def register(
-    session: Session,
+    session: CommandSession,
     facet: Facet,
     module: Annotated[str, argument(metavar="MODULE", help="package.module, or file:///path/to/module.py")],
     entrypoint: Annotated[str, option(metavar="NAME", help="Name of the function in it")] = "handle",
@@ -235,7 +235,7 @@ async def register(
 
 
 async def try_out(
-    session: Session,
+    session: CommandSession,
     facet: Facet,
     payload: Payload = None,
     parameters: Params = None,
@@ -257,7 +257,7 @@ async def try_out(
     session.show(result, lambda: pretty(result))
 
 
-def _rooted(session: Session, roots: list[Path] | None) -> Session:
+def _rooted(session: CommandSession, roots: list[Path] | None) -> CommandSession:
     """The same session with these folders as handler roots."""
     if roots and session.chosen.remote:
         raise InvalidInput("--root applies to this machine; a server has TREADLE_HANDLER_ROOTS.")

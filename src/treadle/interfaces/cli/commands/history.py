@@ -15,7 +15,7 @@ from treadle.interfaces.cli.calls import show
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import plain
 from treadle.interfaces.cli.host import announce, stop_signal
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.model.clock import span
 from treadle.model.errors import NotFound
 from treadle.model.text import json_text, printable
@@ -35,7 +35,7 @@ _PAGE = 50
 
 
 async def events(
-    session: Session,
+    session: CommandSession,
     follow: Annotated[bool, option("--follow", "-f", help="Continue with new events until Ctrl-C")] = False,
     after: Annotated[int | None, option(metavar="SEQ", help="Only after the event with this number; 0: from the first")] = None,
     entity: Annotated[str | None, option(help="Only of this entity: task, run, approval, ...")] = None,
@@ -82,7 +82,7 @@ def _line(event: Event) -> str:
 
 
 async def stream(
-    session: Session,
+    session: CommandSession,
     work: Annotated[str, argument(metavar="ID", help="The run, or a task")],
     name: Annotated[str | None, argument(metavar="NAME", help="The stream; without it, the streams are listed")] = None,
     offset: Annotated[int, option("--from", metavar="OFFSET", help="Start at this offset")] = 0,
@@ -109,7 +109,7 @@ async def _tell_successor(api: Api, work: str, name: str) -> None:
             sys.stderr.write(f"The run continued as {current}: `treadle stream {current} {name} --follow`\n")
 
 
-async def _print_stream(session: Session, api: Api, work: str, name: str, offset: int) -> None:
+async def _print_stream(session: CommandSession, api: Api, work: str, name: str, offset: int) -> None:
     printer = _Printer(session)
     while True:
         page = await api.streams.read(work, name, offset=offset)
@@ -126,7 +126,7 @@ async def _print_stream(session: Session, api: Api, work: str, name: str, offset
 class _Printer:
     """Prints entries immediately: one JSON object per line, or text as it is."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: CommandSession) -> None:
         self._json = session.json
         self._within_line = False
 
@@ -164,7 +164,7 @@ _NAME, _STATE, _TOOK = 32, 17, 7
 _BAR = 80 - _NAME - _STATE - _TOOK - 4
 
 
-async def show_trace(session: Session, _: Api, trace: Trace) -> None:
+async def show_trace(session: CommandSession, _: Api, trace: Trace) -> None:
     """Show everything that followed from one start on one time axis."""
     session.show_page(trace, trace.entries, "Nothing.", lambda: _timeline(trace), after=trace.next_after)
 

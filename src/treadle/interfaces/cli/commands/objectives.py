@@ -15,7 +15,7 @@ from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.engines import load_engines
 from treadle.interfaces.cli.format import STYLES, facts, plain
 from treadle.interfaces.cli.messages import BAD_INPUT
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from treadle.api.objectives import Objective, ObjectiveBoard
 
 
-async def show_board(session: Session, _: Api, board: ObjectiveBoard) -> None:
+async def show_board(session: CommandSession, _: Api, board: ObjectiveBoard) -> None:
     """Show all objectives side by side, by status."""
     session.show(board, lambda: _columns(board))
 
@@ -56,7 +56,7 @@ _SHORT_LEASE_FOR, _LONG_LEASE_FOR = 30_000, 120_000
 
 
 def check(
-    session: Session,
+    session: CommandSession,
     path: Annotated[str, argument(metavar="FILE", help="The topology file")],
     handlers: Annotated[
         list[str] | None,

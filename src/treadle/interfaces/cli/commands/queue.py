@@ -21,7 +21,7 @@ from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import details, plain, pretty, table, together
 from treadle.interfaces.cli.messages import FAILED, tell_error, tell_warning
 from treadle.interfaces.cli.process import arm_crash
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import Params, Payload, wait_limit
 from treadle.interfaces.cli.values import payload as parse_payload
 from treadle.kernel.queue.service import TaskSpec
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 async def enqueue(
-    session: Session,
+    session: CommandSession,
     name: Annotated[str, argument(help="The handler's name, e.g. billing.Charge")],
     payload: Payload = None,
     parameters: Params = None,
@@ -70,7 +70,7 @@ async def _warn(api: Api, task: TaskCreated) -> None:
         tell_warning(f"task {task.id} waits: {reason.text}")
 
 
-async def _wait(session: Session, api: Api, task: TaskCreated, limit: float | None) -> None:
+async def _wait(session: CommandSession, api: Api, task: TaskCreated, limit: float | None) -> None:
     """Print only the result, so that it can be piped; errors and warnings go to stderr."""
     if not session.json:
         await _warn(api, task)
@@ -105,7 +105,7 @@ _REMOVABLE = ("max", "rate", "backlog")
 
 
 async def limit(
-    session: Session,
+    session: CommandSession,
     key: Annotated[str | None, option(metavar="KEY", help="Tasks with this limit key, e.g. customer:42")] = None,
     handler: Annotated[str | None, option(metavar="NAME", help="Tasks of this handler")] = None,
     task_list: Annotated[str, option("--list", metavar="LIST", help="With --rate and --backlog: in this list")] = DEFAULT_LIST,
@@ -145,7 +145,7 @@ def _check(key: str | None, handler: str | None, away: frozenset[str], limits: d
         raise InvalidInput("A key takes --max and --rate; a backlog belongs to a --handler in a --list.")
 
 
-async def show_lists(session: Session, api: Api, result: TaskLists | TaskListStatus) -> None:
+async def show_lists(session: CommandSession, api: Api, result: TaskLists | TaskListStatus) -> None:
     """Show task lists with their tasks by handler, and all limits of keys."""
     lists = [result] if isinstance(result, TaskListStatus) else result.lists
     limits = (await api.lists.limits()).limits
@@ -164,7 +164,7 @@ _LATEST = 10
 
 
 async def show(  # type: ignore[misc]  # its fingerprint is an argument, not an option
-    session: Session,
+    session: CommandSession,
     fingerprint: Annotated[str | None, argument(metavar="[FINGERPRINT]", help="One group, with its last error")] = None,
     limit: Annotated[int, option(help="Maximum number of groups, up to 1000")] = 50,
     **conditions: Unpack[DeadLetterConditions],
@@ -189,7 +189,7 @@ async def show(  # type: ignore[misc]  # its fingerprint is an argument, not an 
 
 
 async def retry(
-    session: Session,
+    session: CommandSession,
     ids: Ids = None,
     payload: Annotated[str | None, option(metavar="JSON", help="A new payload for all of them: a JSON object, @file or -")] = None,
     everything: Everything = False,
@@ -203,7 +203,7 @@ async def retry(
 
 
 async def discard(
-    session: Session,
+    session: CommandSession,
     ids: Ids = None,
     everything: Everything = False,
     dry_run: DryRun = False,
@@ -228,7 +228,7 @@ def _batches(ids: list[str] | None, everything: bool, dry_run: bool, conditions:
 
 
 async def _change(
-    session: Session, word: str, call: Callable[..., Awaitable[DeadLettersChanged]], batches: Sequence[dict[str, Any]]
+    session: CommandSession, word: str, call: Callable[..., Awaitable[DeadLettersChanged]], batches: Sequence[dict[str, Any]]
 ) -> None:
     """Call it for each batch until nothing is left, and show the totals."""
 

@@ -20,12 +20,12 @@ from treadle.interfaces.cli.format import plain, pretty
 from treadle.interfaces.cli.host import enable_llm, leave_threads_behind, stop_signal
 from treadle.interfaces.cli.messages import FAILED, INTERRUPTED, tell_error, tell_note
 from treadle.interfaces.cli.process import arm_crash
-from treadle.interfaces.cli.run_view import Watcher
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.run_view import RunWatcher
+from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.sources import (
     LenientOption,
     Places,
-    Plan,
+    StartPlan,
     StrictOption,
     Wanted,
     WorkflowOption,
@@ -46,7 +46,7 @@ from treadle.interfaces.cli.values import (
     wait_limit,
     workflow_inputs,
 )
-from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
+from treadle.kernel.telemetry.events import Emit, TaskSettled, TelemetryEvent
 from treadle.model.errors import IllegalTransition, InvalidInput, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST, check_key, check_name
 from treadle.model.runs import STOPPED_AT_LIMIT
@@ -69,7 +69,7 @@ _GRACE = 10.0
 
 
 async def run(
-    session: Session,
+    session: CommandSession,
     places: Places,
     workflow: WorkflowOption = None,
     pairs: Params = None,
@@ -131,7 +131,7 @@ async def opened(engines: Sequence[Engine]) -> AsyncIterator[None]:
         yield
 
 
-async def _run_there(session: Session, wanted: Wanted, task_list: str, tagged: dict[str, Json] | None) -> None:
+async def _run_there(session: CommandSession, wanted: Wanted, task_list: str, tagged: dict[str, Json] | None) -> None:
     """Start the run on the server and watch it to its end."""
     checked = None if wanted.is_stored else wanted.plan_files(session, Engine("memory://", settings=session.settings))
     stop = stop_signal()
@@ -142,10 +142,10 @@ async def _run_there(session: Session, wanted: Wanted, task_list: str, tagged: d
         await watch_run(session, api, started.id, stop)
 
 
-async def watch_run(session: Session, api: Api, run_id: str, stop: asyncio.Event | None = None) -> None:
+async def watch_run(session: CommandSession, api: Api, run_id: str, stop: asyncio.Event | None = None) -> None:
     """Show the run until it ends, then its outputs; the run does not depend on this process."""
     run = await api.runs.get(run_id)
-    ended = await Watcher(session, api, run.id).watch(stop or stop_signal())
+    ended = await RunWatcher(session, api, run.id).watch(stop or stop_signal())
     if ended is None:
         message = f"Run {run.id} continues; `treadle runs watch {run.id}` shows its progress."
         tell_error("interrupted", message, as_json=session.json)
@@ -154,14 +154,14 @@ async def watch_run(session: Session, api: Api, run_id: str, stop: asyncio.Event
 
 
 async def work_on(
-    session: Session, engine: Engine, run_id: str, task_list: str, stop: asyncio.Event, handlers: Sequence[str]
+    session: CommandSession, engine: Engine, run_id: str, task_list: str, stop: asyncio.Event, handlers: Sequence[str]
 ) -> None:
     """Be a worker until the run ends, showing its steps, then show its outputs; pause the run if interrupted."""
     if not session.chosen.verbose:
         engine.kernel.emit = _without_settles(engine)
     api = session.on(engine)
     async with engine.worker(task_lists=(task_list,), grace=_GRACE):
-        ended = await Watcher(session, api, run_id, engine.kernel.run_services.advancer.on_line).watch(stop)
+        ended = await RunWatcher(session, api, run_id, engine.kernel.run_services.advancer.on_line).watch(stop)
         if ended is None:
             ended = await _pause(api, run_id)
     if ended is None:
@@ -175,7 +175,7 @@ def _without_settles(engine: Engine) -> Emit:
     """Do not log settled attempts, because the steps show them; observers still receive them."""
     emit, telemetry = engine.kernel.emit, engine.kernel.telemetry
 
-    def quieter(event: Event) -> None:
+    def quieter(event: TelemetryEvent) -> None:
         if not isinstance(event, TaskSettled):
             emit(event)
         elif telemetry.observe is not None:
@@ -194,7 +194,7 @@ async def _pause(api: Api, run_id: str) -> RunOutputs | None:
     return None
 
 
-def _tell_paused(session: Session, engine: Engine, run_id: str, handlers: Sequence[str]) -> None:
+def _tell_paused(session: CommandSession, engine: Engine, run_id: str, handlers: Sequence[str]) -> None:
     if engine.kernel.store.url.startswith("memory"):
         message = f"Run {run_id} was interrupted and is lost, because its store was in memory."
     else:
@@ -205,7 +205,7 @@ def _tell_paused(session: Session, engine: Engine, run_id: str, handlers: Sequen
 
 
 async def submit(
-    session: Session,
+    session: CommandSession,
     places: Places,
     workflow: WorkflowOption = None,
     pairs: Params = None,
@@ -239,7 +239,7 @@ async def submit(
     wanted = Wanted(places, workflow, pairs or (), whole, lenient, version, strict)
     if version is not None and not wanted.is_stored:
         raise InvalidInput("--version applies to flows in the store, not to files.")
-    plans: list[Plan] = []
+    plans: list[StartPlan] = []
 
     def check(engine: Engine) -> None:
         if not wanted.is_stored:
@@ -287,7 +287,7 @@ def failure_of(ended: RunOutputs) -> RunFailed | RunCanceled | None:
             return None
 
 
-def show_outputs(session: Session, value: dict[str, Json], ended: RunOutputs) -> None:
+def show_outputs(session: CommandSession, value: dict[str, Json], ended: RunOutputs) -> None:
     """Print only the outputs on stdout, so that they can be piped; report a failure on stderr and exit 1."""
     outputs = ended.outputs
     if value["kind"] == "function" and outputs is not None:
@@ -303,7 +303,7 @@ def show_outputs(session: Session, value: dict[str, Json], ended: RunOutputs) ->
     raise Exit(FAILED)
 
 
-def tell_failed(session: Session, run_id: str, failed: RunFailed | RunCanceled, ended: RunOutputs) -> None:
+def tell_failed(session: CommandSession, run_id: str, failed: RunFailed | RunCanceled, ended: RunOutputs) -> None:
     """Report on stderr that the run failed, with the next steps for people."""
     remedy = f"`treadle runs retry {run_id}` continues at the failed step"
     if (ended.error or {}).get("stopped"):
@@ -316,7 +316,7 @@ def tell_failed(session: Session, run_id: str, failed: RunFailed | RunCanceled, 
     )
 
 
-async def try_workflow(session: Session, wanted: Wanted, answers: Sequence[str]) -> None:
+async def try_workflow(session: CommandSession, wanted: Wanted, answers: Sequence[str]) -> None:
     """Dry-run the workflow with the answers and print its outputs; exit 1 if it failed or needs more answers."""
     parsed_answers = workflow_inputs({}, None, answers, "answers")
     name = flow_name(wanted.places)
@@ -331,7 +331,7 @@ async def try_workflow(session: Session, wanted: Wanted, answers: Sequence[str])
     _show(session, ended)
 
 
-def _show(session: Session, ended: FlowDryRun) -> None:
+def _show(session: CommandSession, ended: FlowDryRun) -> None:
     if not session.json:
         for call in ended.calls:
             tell_note(f"{_words(call)} = {encode(call.result) if call.error is None else f'failed: {call.error}'}")

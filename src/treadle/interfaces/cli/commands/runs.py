@@ -17,7 +17,7 @@ from treadle.interfaces.cli.engines import load_engines
 from treadle.interfaces.cli.format import facts, log_line, plain, table, together
 from treadle.interfaces.cli.host import stop_signal
 from treadle.interfaces.cli.run_view import is_shown, list_steps, live_tasks, show_run, steps_table
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.sources import texts_of
 from treadle.interfaces.cli.values import Params, Payload, workflow_inputs
 from treadle.interfaces.cli.values import payload as parse_payload
@@ -38,7 +38,7 @@ _SHOWN_STEPS = 1000
 _PAGE = 50
 
 
-async def show(session: Session, run_id: RunId) -> None:
+async def show(session: CommandSession, run_id: RunId) -> None:
     """Show one run: facts, inputs, outputs, the reason for its state, and its steps."""
     async with session.api() as api:
         run = await api.runs.get(run_id)
@@ -49,14 +49,14 @@ async def show(session: Session, run_id: RunId) -> None:
     session.show(value, lambda: show_run(run, steps, tasks, now))
 
 
-async def watch(session: Session, run_id: RunId) -> None:
+async def watch(session: CommandSession, run_id: RunId) -> None:
     """Show the steps of a run until it ends, then its outputs; exit 1 if it failed. Ctrl-C only stops watching."""
     async with session.api() as api:
         await watch_run(session, api, run_id)
 
 
 async def steps(
-    session: Session,
+    session: CommandSession,
     run_id: RunId,
     states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these states; repeatable")] = None,
     blocks: Annotated[bool, option("--blocks", help="Also list blocks, items and cases")] = False,
@@ -80,7 +80,7 @@ async def steps(
 
 
 async def logs(
-    session: Session,
+    session: CommandSession,
     run_id: RunId,
     limit: Annotated[int, option(min=1, max=10_000, help="Number of lines, counted from the last")] = 200,
 ) -> None:
@@ -99,26 +99,26 @@ async def logs(
     session.show(value, lambda: together(*map(log_line, lines)) if lines else plain("No lines."))
 
 
-async def resume(session: Session, run_id: RunId, handlers: HandlersHere = None) -> None:
+async def resume(session: CommandSession, run_id: RunId, handlers: HandlersHere = None) -> None:
     """Resume a paused run, or repair a stuck one; with --handlers, work on it here until it ends."""
     async with _api(session, handlers) as (api, engine):
         await _go_on(session, engine, await api.runs.resume(run_id), handlers)
 
 
-async def show_canceled(session: Session, _: Api, run: Run) -> None:
+async def show_canceled(session: CommandSession, _: Api, run: Run) -> None:
     """Report the end of a run, or its cleanup."""
     hint = f"it is canceled when its cleanup ends; `treadle why {run.id}` shows it, and `--force` ends it now"
     state = f"is {run.state} now" if run.finished_at is not None else f"cleans up: {hint}"
     session.show(run, lambda: plain(f"{run.workflow} {run.id} {state}"))
 
 
-async def show_usage(session: Session, _: Api, usage: RunUsage) -> None:
+async def show_usage(session: CommandSession, _: Api, usage: RunUsage) -> None:
     """Show the language model usage of a run."""
     session.show(usage, lambda: _usage(usage))
 
 
 async def retry(
-    session: Session,
+    session: CommandSession,
     run_id: RunId,
     step: Annotated[
         str | None, argument(metavar="[STEP]", help="Only this step or block, and what failed below it: its id or path")
@@ -131,7 +131,7 @@ async def retry(
 
 
 async def rerun(
-    session: Session,
+    session: CommandSession,
     run_id: RunId,
     pairs: Params = None,
     whole: Payload = None,
@@ -144,7 +144,7 @@ async def rerun(
 
 
 async def fork(
-    session: Session,
+    session: CommandSession,
     run_id: RunId,
     step: StepName,
     pairs: Params = None,
@@ -190,7 +190,7 @@ async def _inputs(api: Api, run_id: str, whole: str | None, pairs: Sequence[str]
 
 
 async def bulk(
-    session: Session,
+    session: CommandSession,
     action: Annotated[str, argument(metavar="ACTION", help="pause, resume, cancel or retry")],
     states: Annotated[
         list[str] | None,
@@ -226,7 +226,7 @@ async def bulk(
 
 
 @asynccontextmanager
-async def _api(session: Session, handlers: list[str] | None) -> AsyncIterator[tuple[Api, Engine | None]]:
+async def _api(session: CommandSession, handlers: list[str] | None) -> AsyncIterator[tuple[Api, Engine | None]]:
     """The API, and an engine with the handlers if any were given."""
     if not handlers:
         async with session.api() as api:
@@ -240,7 +240,7 @@ async def _api(session: Session, handlers: list[str] | None) -> AsyncIterator[tu
 
 
 async def _go_on(
-    session: Session, engine: Engine | None, run: Run, handlers: list[str] | None, *, source: str | None = None
+    session: CommandSession, engine: Engine | None, run: Run, handlers: list[str] | None, *, source: str | None = None
 ) -> None:
     """Work on the run here if handlers were given; otherwise show its state."""
     if engine is not None:
@@ -251,7 +251,7 @@ async def _go_on(
         _done(session, run)
 
 
-def _done(session: Session, run: Run) -> None:
+def _done(session: CommandSession, run: Run) -> None:
     session.show(run, lambda: plain(f"{run.workflow} {run.id} is {run.state} now"))
 
 

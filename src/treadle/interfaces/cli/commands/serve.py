@@ -25,7 +25,7 @@ from treadle.interfaces.cli.host import (
     worker_starter,
 )
 from treadle.interfaces.cli.messages import tell_note
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.model.access import Access, Scope, granted, parse_scopes
 from treadle.model.errors import InvalidInput, MissingDependency
 from treadle.model.names import DEFAULT_LIST
@@ -69,7 +69,7 @@ _HOW = "pip install 'treadle[http]'"
 
 
 async def serve(
-    session: Session,
+    session: CommandSession,
     host: Host = None,
     port: Port = None,
     handlers: Annotated[
@@ -94,7 +94,7 @@ async def serve(
 
 
 def http_options(
-    session: Session,
+    session: CommandSession,
     host: str | None,
     port: int | None,
     forwarded_allow: str,
@@ -127,7 +127,7 @@ _GRACE = 1.0
 
 
 async def mcp(
-    session: Session,
+    session: CommandSession,
     scopes: Annotated[
         list[str] | None,
         option(
@@ -186,7 +186,7 @@ async def mcp(
 
 
 @asynccontextmanager
-async def _far_desk(session: Session, toolsets: frozenset[str]) -> AsyncIterator[RequestContext]:
+async def _far_desk(session: CommandSession, toolsets: frozenset[str]) -> AsyncIterator[RequestContext]:
     """A request context for tools that run here, on a remote server."""
     from treadle.interfaces.mcp.request_context import RequestContext
 
@@ -196,7 +196,12 @@ async def _far_desk(session: Session, toolsets: frozenset[str]) -> AsyncIterator
 
 @asynccontextmanager
 async def _near_desk(
-    session: Session, scopes: Sequence[str] | None, engines: Sequence[Engine], work: bool, llm: bool, toolsets: frozenset[str]
+    session: CommandSession,
+    scopes: Sequence[str] | None,
+    engines: Sequence[Engine],
+    work: bool,
+    llm: bool,
+    toolsets: frozenset[str],
 ) -> AsyncIterator[RequestContext]:
     from treadle.engine.operations import Operations
     from treadle.interfaces.mcp.request_context import RequestContext
@@ -212,7 +217,7 @@ async def _near_desk(
 
 
 async def _over_http(
-    session: Session,
+    session: CommandSession,
     scopes: Sequence[str] | None,
     handlers: Sequence[str],
     host: str | None,
@@ -262,7 +267,7 @@ def _is_shared(engine: Engine) -> bool:
 
 
 def lsp(
-    session: Session,
+    session: CommandSession,
     stdio: Annotated[bool, option("--stdio", help="Use stdin and stdout; this is the default, and some editors pass it")] = False,
 ) -> None:
     """Serve the Language Server Protocol for AFL to one editor over stdio, until it disconnects."""

@@ -19,7 +19,7 @@ from treadle.interfaces.cli.calls import until_end
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import facts, grid, plain, state, table, together
 from treadle.interfaces.cli.messages import FAILED, end_progress, tell_progress
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import seconds
 from treadle.model.errors import InvalidInput, Refused, TreadleError
 from treadle.settings import read_directory
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 async def migrate(
-    session: Session,
+    session: CommandSession,
     to: Annotated[
         int | None, option(metavar="N", help="Migrate to this version instead of the newest; going down drops data")
     ] = None,
@@ -60,7 +60,7 @@ async def migrate(
 
 
 @asynccontextmanager
-async def _migrated(session: Session, wait: float) -> AsyncIterator[Engine]:
+async def _migrated(session: CommandSession, wait: float) -> AsyncIterator[Engine]:
     """An engine on the migrated store; a database that cannot be reached is tried again for `wait` seconds."""
     if not wait:
         async with session.engine(migrate=True) as engine:
@@ -80,7 +80,7 @@ _PROBLEMS = 1000
 """Limit on the problems that are listed."""
 
 
-async def verify(session: Session) -> None:
+async def verify(session: CommandSession) -> None:
     """Check that the log explains every row, and that every stored body can be read; list the problems and exit 1 if not."""
     async with session.api() as api:
         done = await until_end(session, api.store.verify, lambda part: f"{part.checked} histories checked")
@@ -102,7 +102,7 @@ def _report(checked: int, problems: list[str]) -> RenderableType:
     )
 
 
-async def show_info(session: Session, api: Api, info: StoreInfo) -> None:
+async def show_info(session: CommandSession, api: Api, info: StoreInfo) -> None:
     """Show the store: kind, contents, health and risks."""
     now = (await api.system.time()).now
     value = to_builtins(info)
@@ -146,7 +146,7 @@ _COUNTS = {
 
 
 async def prune(
-    session: Session,
+    session: CommandSession,
     older_than: Annotated[
         str | None,
         option(metavar="AGE", help="Prune by this age instead of the default rules, e.g. 7d; rules of lists still apply"),
@@ -190,7 +190,7 @@ def _words(total: dict[str, Any]) -> str:
     return f"{total['trees']} trees pruned{f' ({parts})' if parts else ''}{freed}."
 
 
-async def compact(session: Session) -> None:
+async def compact(session: CommandSession) -> None:
     """Return free space of a SQLite file to the file system, in short steps beside running workers."""
     freed = 0
     async with session.engine() as engine:
@@ -205,7 +205,9 @@ async def compact(session: Session) -> None:
     session.show({"store": url, "freed": freed, "bytes": size}, lambda: plain(text))
 
 
-async def backup(session: Session, path: Annotated[str, argument(metavar="PATH", help="A file that does not exist yet")]) -> None:
+async def backup(
+    session: CommandSession, path: Annotated[str, argument(metavar="PATH", help="A file that does not exist yet")]
+) -> None:
     """Copy the store into a new file while it is in use (SQLite; on PostgreSQL, prints how to use pg_dump)."""
     async with session.engine() as engine:
         size = await engine.kernel.store.health.backup(path)
@@ -214,7 +216,7 @@ async def backup(session: Session, path: Annotated[str, argument(metavar="PATH",
 
 
 async def export(
-    session: Session, path: Annotated[str, argument(metavar="FILE", help="A new file; compressed if its name ends with .gz")]
+    session: CommandSession, path: Annotated[str, argument(metavar="FILE", help="A new file; compressed if its name ends with .gz")]
 ) -> None:
     """Write the namespace with its history to a file, for `store import`. Stop its workers before."""
     from treadle.kernel.store.transfer import export_namespace
@@ -226,7 +228,7 @@ async def export(
 
 
 async def import_file(
-    session: Session, path: Annotated[str, argument(metavar="FILE", help="A file that `store export` has written")]
+    session: CommandSession, path: Annotated[str, argument(metavar="FILE", help="A file that `store export` has written")]
 ) -> None:
     """Import a namespace into a store, of any kind, that has nothing of it: all of the file or nothing."""
     from treadle.kernel.store.transfer import import_namespace
@@ -238,7 +240,7 @@ async def import_file(
     _show_transfer(session, header, path, f"Imported the namespace {namespace} into {url}")
 
 
-def _show_transfer(session: Session, header: Header, path: str, text: str) -> None:
+def _show_transfer(session: CommandSession, header: Header, path: str, text: str) -> None:
     end_progress(session)
     rows = {name: digest.rows for name, digest in header.tables.items()}
     value = {"namespace": header.treadle_namespace, "path": path, "rows": rows}
@@ -246,7 +248,7 @@ def _show_transfer(session: Session, header: Header, path: str, text: str) -> No
 
 
 async def accept(
-    session: Session, yes: Annotated[bool, option("--yes", help="Confirm that the missing commits are lost")] = False
+    session: CommandSession, yes: Annotated[bool, option("--yes", help="Confirm that the missing commits are lost")] = False
 ) -> None:
     """Continue with a SQLite store that lacks commits: a restored backup, or one that has lost its -wal file."""
     from treadle.engine import Engine  # opened, it would refuse such a store
@@ -263,7 +265,7 @@ _WITHIN = 10.0
 """Seconds that a store has to answer."""
 
 
-async def list_namespaces(session: Session) -> None:
+async def list_namespaces(session: CommandSession) -> None:
     """List the namespaces of the directory and of its stores: where each lives, and whether that store answers."""
     session.need_store()
     directory = read_directory(session.settings.directory) if session.settings.directory else None
@@ -286,7 +288,7 @@ async def list_namespaces(session: Session) -> None:
     session.show(value, lambda: _namespaces(rows, value["default"]))
 
 
-async def _look(session: Session, url: str) -> dict[str, Any]:
+async def _look(session: CommandSession, url: str) -> dict[str, Any]:
     """Return the namespaces of a store, or the reason why it does not answer."""
     from treadle.engine import Engine
 
@@ -316,7 +318,7 @@ def _namespaces(rows: list[dict[str, Any]], default: str) -> RenderableType:
 
 
 async def mongodump(
-    session: Session,
+    session: CommandSession,
     folder: Annotated[Path, argument(metavar="DIR", help="The folder that mongodump wrote")],
     dry_run: Annotated[bool, option("--dry-run", help="Read and check everything, and import nothing")] = False,
 ) -> None:

@@ -25,7 +25,7 @@ from treadle.interfaces.cli.calls import until_end
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import details, facts, plain, table, together
 from treadle.interfaces.cli.messages import FAILED, tell_note
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import seconds
 from treadle.kernel.store.health import findings
 from treadle.kernel.store.process import SystemClock
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 async def status(
-    session: Session, check: Annotated[bool, option("--check", help="Exit 1 if there is a problem, for scripts")] = False
+    session: CommandSession, check: Annotated[bool, option("--check", help="Exit 1 if there is a problem, for scripts")] = False
 ) -> None:
     """Show the health of the system: problems, pending work, and servers."""
     async with session.api() as api:
@@ -54,7 +54,7 @@ async def status(
 
 
 async def recover(
-    session: Session,
+    session: CommandSession,
     dry_run: Annotated[bool, option("--dry-run", help="Change nothing; print the actions")] = False,
     name: Annotated[
         str | None,
@@ -103,7 +103,7 @@ _CHECKED_UP_TO = 512 * 1024**2
 _NOBODY = "00000000-0000-7000-8000-000000000000"
 
 
-async def doctor(session: Session) -> None:
+async def doctor(session: CommandSession) -> None:
     """Check this machine and the store; exit 1 if a check fails."""
     checks = list(_machine(session))
     checks += [check async for check in _store(session)]
@@ -113,7 +113,7 @@ async def doctor(session: Session) -> None:
         raise Exit(FAILED)
 
 
-def _machine(session: Session) -> Iterator[Check]:
+def _machine(session: CommandSession) -> Iterator[Check]:
     from importlib.metadata import version
 
     from treadle.engine.worker_host import MIN_LEASE_FOR
@@ -140,7 +140,7 @@ def _machine(session: Session) -> Iterator[Check]:
         yield Check("lease", "ok", f"{lease:g} s, renewed every {lease / 3:g} s")
 
 
-async def _store(session: Session) -> AsyncIterator[Check]:
+async def _store(session: CommandSession) -> AsyncIterator[Check]:
     try:
         engine = Engine(session.settings.store, settings=session.settings)
         await engine.open(migrate=False)
@@ -253,7 +253,7 @@ async def _work(engine: Engine) -> AsyncIterator[Check]:
         yield Check("servers", "ok", summary)
 
 
-async def rebuild(session: Session) -> None:
+async def rebuild(session: CommandSession) -> None:
     """Rebuild every job's record from its events; `store verify` reports whether that is needed."""
     async with session.api() as api:
         done = await until_end(session, api.external_jobs.rebuild, lambda total: f"{total.records} record(s) so far")
@@ -268,7 +268,7 @@ _SCOPES = (
 
 
 async def create(
-    session: Session,
+    session: CommandSession,
     name: Annotated[str, argument(metavar="NAME", help="Name recorded in the log, such as ci or ada@example.org")],
     scopes: Annotated[list[str], option("--scope", metavar="SCOPE", help=_SCOPES)],
     expires: Annotated[

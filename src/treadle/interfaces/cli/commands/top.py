@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.format import ago, plain, state
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.model.clock import span
 from treadle.model.errors import InvalidInput, MissingDependency, TreadleError
 
@@ -26,7 +26,7 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 async def top(
-    session: Session,
+    session: CommandSession,
     every: Annotated[float, option(metavar="SECONDS", help="Seconds between updates", min=0.2, max=60)] = 1.0,
 ) -> None:
     """Show lists, runs, workers and rates in a live view; q quits."""

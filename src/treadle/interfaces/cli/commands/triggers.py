@@ -20,7 +20,7 @@ from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import ago, details, facts, grid, plain, table, together, when
 from treadle.interfaces.cli.messages import FAILED, TIME_RAN_OUT, tell_note
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import moment
 from treadle.model.errors import InvalidInput, InvalidWatcher, TaskNotFound
 from treadle.model.names import ENGINE_LIST, check_name
@@ -44,7 +44,7 @@ _BATCH = 50
 
 
 async def add_schedule(
-    session: Session,
+    session: CommandSession,
     name: Annotated[str, argument(metavar="NAME", help="A name for it, e.g. nightly-report")],
     paused: Annotated[bool, option("--paused", help="Add it paused")] = False,
     dry_run: DryRun = False,
@@ -79,7 +79,7 @@ def _check_name_and_target(name: str, options: Mapping[str, Any]) -> None:
     make_body(options, 0)
 
 
-async def _preview_new(session: Session, title: str, value: dict[str, Json], options: Mapping[str, Any]) -> None:
+async def _preview_new(session: CommandSession, title: str, value: dict[str, Json], options: Mapping[str, Any]) -> None:
     """Preview a schedule that is not stored."""
     async with session.api(scratch=True) as api:
         ticks = await api.schedules.preview_new(**options)
@@ -88,7 +88,7 @@ async def _preview_new(session: Session, title: str, value: dict[str, Json], opt
 
 
 async def preview(
-    session: Session,
+    session: CommandSession,
     name: Annotated[str | None, argument(metavar="[NAME]", help="A schedule; or give --cron, --every or --at")] = None,
     count: Annotated[int, option("--count", "-n", help="Number of ticks")] = 10,
     **options: Unpack[TimeOptions],
@@ -108,7 +108,7 @@ async def preview(
 
 
 async def backfill(
-    session: Session,
+    session: CommandSession,
     name: Name,
     start: Annotated[str, option("--from", metavar="TIME", help="First tick at or after this time")],
     end: Annotated[str, option("--to", metavar="TIME", help="Last tick at or before this time; a day includes that day")],
@@ -128,7 +128,7 @@ async def backfill(
     session.show(done, lambda: show_backfill(done, schedule.zone))
 
 
-async def _backfill(session: Session, api: Api, schedule_id: str, would: Backfilled) -> Backfilled:
+async def _backfill(session: CommandSession, api: Api, schedule_id: str, would: Backfilled) -> Backfilled:
     """Start the ticks that the dry run listed, in batches."""
     wanted = [start.tick for start in would.started]
     started: list[Started] = []
@@ -150,7 +150,7 @@ def as_json(result: Any) -> dict[str, Json]:
     return value
 
 
-async def show_schedule(session: Session, api: Api, schedule: Schedule) -> None:
+async def show_schedule(session: CommandSession, api: Api, schedule: Schedule) -> None:
     """Show one schedule, with the operations on it."""
     transitions = (await api.schedules.transitions(schedule.id)).transitions
     now = (await api.system.time()).now
@@ -198,7 +198,7 @@ def show_backfill(done: Backfilled, zone: str) -> RenderableType:
 
 
 async def add_watcher(
-    session: Session,
+    session: CommandSession,
     name: Annotated[str, argument(metavar="NAME", help="A name for it, e.g. incoming")],
     paused: Annotated[bool, option("--paused", help="Add it paused")] = False,
     dry_run: Annotated[
@@ -255,7 +255,7 @@ def _check_here(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
             raise InvalidWatcher(f"There is no directory {place.parent}. Create it first.")
 
 
-def _try_out(session: Session, name: str, options: Mapping[str, Any]) -> None:
+def _try_out(session: CommandSession, name: str, options: Mapping[str, Any]) -> None:
     """Print the items that a scan would find on this machine now."""
     from treadle.model.watchers import HTTP, NEW
     from treadle.workers.scanner import fetch, scan
@@ -278,7 +278,7 @@ def _try_out(session: Session, name: str, options: Mapping[str, Any]) -> None:
     session.show(value, lambda: plain(message if problem is None else f"{message}\n{problem}"))
 
 
-async def show_watcher(session: Session, api: Api, watcher: Watcher) -> None:
+async def show_watcher(session: CommandSession, api: Api, watcher: Watcher) -> None:
     """Show one watcher, with its last and its next scan."""
     try:
         task = None if watcher.task_id is None else await api.tasks.get(watcher.task_id)
@@ -292,7 +292,7 @@ async def show_watcher(session: Session, api: Api, watcher: Watcher) -> None:
     session.show(watcher, lambda: together(details(WATCHER, watcher, now), facts(scans)))
 
 
-async def list_alerts(session: Session) -> None:
+async def list_alerts(session: CommandSession) -> None:
     """List the alert rules, and the alerts that fire now."""
     async with session.api() as api:
         rules = (await api.alerts.rules()).rules
@@ -305,14 +305,14 @@ async def list_alerts(session: Session) -> None:
     )
 
 
-async def show_silence(session: Session, api: Api, rule: AlertRule) -> None:
+async def show_silence(session: CommandSession, api: Api, rule: AlertRule) -> None:
     """Report the end of the silence."""
     now = (await api.system.time()).now
     silence = f"is silenced; it sends messages again at {when(rule.silenced_until, now)}"
     session.show(rule, lambda: plain(f"{rule.name} {silence if rule.silenced_until else 'sends messages again'}"))
 
 
-async def show_test(session: Session, _: Api, test: AlertTest) -> None:
+async def show_test(session: CommandSession, _: Api, test: AlertTest) -> None:
     """Print the response to a test message; exit 1 if it was not accepted, 6 if no worker sends it."""
     session.show(test, lambda: plain(_tested(test)))
     if test.state != "completed":

@@ -10,10 +10,19 @@ from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.serve import ForwardedAllow, Host, LogRequests, Open, Port, http_options
 from treadle.interfaces.cli.engines import load_engines
 from treadle.interfaces.cli.format import grid, plain, state
-from treadle.interfaces.cli.host import Fleet, Serving, announce, announce_stop, leave_threads_behind, opened, serve, stop_signal
+from treadle.interfaces.cli.host import (
+    ChildProcesses,
+    Serving,
+    announce,
+    announce_stop,
+    leave_threads_behind,
+    opened,
+    serve,
+    stop_signal,
+)
 from treadle.interfaces.cli.local_token import entrance
 from treadle.interfaces.cli.process import arm_crash
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.kernel.declarations.records import check_release
 from treadle.kernel.declarations.service import Synced
 from treadle.model.errors import InvalidInput
@@ -79,7 +88,7 @@ def server_name(name: str | None) -> str | None:
 
 
 async def worker(
-    session: Session,
+    session: CommandSession,
     handlers: Handlers = None,
     task_lists: Lists = None,
     concurrency: Concurrency = None,
@@ -126,7 +135,7 @@ async def worker(
         await _run_fleet(session, engines, handlers or [], options, processes)
 
 
-def _also(session: Session, names: list[str] | None) -> tuple[str, ...]:
+def _also(session: CommandSession, names: list[str] | None) -> tuple[str, ...]:
     """Check the further namespaces; they need a directory."""
     if names and not session.settings.directory:
         raise InvalidInput("--also names a namespace of the directory: set TREADLE_DIRECTORY to its path.")
@@ -140,7 +149,7 @@ def check_roles(topology: str | None, roles: list[str] | None) -> tuple[str, ...
     return tuple(roles or ())
 
 
-async def run_worker(session: Session, engines: list[Engine], options: Serving) -> None:
+async def run_worker(session: CommandSession, engines: list[Engine], options: Serving) -> None:
     """Serve in this process; announce its start and stop."""
     engine = engines[0]
     names = [*engine.kernel.registry.names(), *engine.kernel.function_registry.names()]
@@ -180,14 +189,14 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
     leave_threads_behind()
 
 
-async def _run_fleet(session: Session, engines: list[Engine], handlers: list[str], options: Serving, processes: int) -> None:
+async def _run_fleet(session: CommandSession, engines: list[Engine], handlers: list[str], options: Serving, processes: int) -> None:
     """Check everything here once, then run child processes."""
     stop = stop_signal()
     async with opened(engines[0], stop):
         url = engines[0].kernel.store.url
     if stop.is_set():
         return
-    fleet = Fleet(session, handlers, options, processes)
+    fleet = ChildProcesses(session, handlers, options, processes)
 
     def started(pids: list[int]) -> None:
         kernel = engines[0].kernel
@@ -208,7 +217,7 @@ def _of_namespace(engine: Engine) -> str:
 
 
 async def up(
-    session: Session,
+    session: CommandSession,
     handlers: Handlers = None,
     task_lists: Lists = None,
     concurrency: Concurrency = None,
@@ -254,7 +263,7 @@ async def up(
 
 
 async def declare(
-    session: Session,
+    session: CommandSession,
     handlers: Handlers = None,
     dry_run: Annotated[bool, option("--dry-run", help="Only show the differences")] = False,
     release: Annotated[str | None, option(metavar="N", help="Release of the program; default: that of its Engine")] = None,

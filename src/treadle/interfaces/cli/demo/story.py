@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.engine import Engine, use_store
 from treadle.interfaces.cli.format import grid, plain, state, together
 from treadle.interfaces.cli.host import Serving, signal_all, start_worker
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import CommandSession
 from treadle.kernel.queue.service import TaskSpec
 from treadle.model.errors import InvalidInput, TreadleError
 
@@ -49,7 +49,7 @@ _CARPET, _DYE = "the carpet", "the dye"
 _CLOTHS = {f"cloth {number}": 1.5 + 0.4 * (number % 5) for number in range(1, 11)}
 
 
-async def demo(session: Session) -> None:
+async def demo(session: CommandSession) -> None:
     """Show the engine at work: parallel tasks, a retry, a killed worker, a repaired workflow, a sleeping function. Ten seconds.
 
     Runs on SQLite in a temporary folder, regardless of TREADLE_STORE; with --store, there in its own namespace.
@@ -69,7 +69,7 @@ async def demo(session: Session) -> None:
 class Story:
     """The story so far, as the store shows it."""
 
-    def __init__(self, session: Session, folder: Path) -> None:
+    def __init__(self, session: CommandSession, folder: Path) -> None:
         self._session, self._folder = session, folder
         self._url = session.chosen.typed_store or f"sqlite:///{folder / 'demo.db'}"
         self._engine = Engine(self._url, settings=session.settings)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import asyncpg
 
 from treadle.kernel.store.ports import TransactionStore
-from treadle.kernel.store.units import Answer, Unit
+from treadle.kernel.store.units import Unit, UnitAnswer
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, NotOpen, StoreBusy, StoreError, StoreUnavailable, Unsupported
 from treadle.stores.commit import commit
@@ -317,7 +317,7 @@ class PostgresCallerTransaction(PostgresStore, TransactionStore):
                     await connection.fetchval(_SQL["notify"], self._database.address.channel, format_queues(sorted(self._ready)))
                 await connection.fetchval(_SQL["set_path"], path)
 
-    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+    async def commit(self, units: Sequence[Unit]) -> list[UnitAnswer]:
         if not units:
             return []
         queues = {task.queue for unit in units for task in unit.tasks}
