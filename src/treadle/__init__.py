@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 from treadle.version import VERSION
 
 if TYPE_CHECKING:
+    from treadle.api.tasks import TaskSpec
     from treadle.engine import Engine
     from treadle.engine.codecs import Zlib
     from treadle.engine.handles import Handle
     from treadle.engine.worker_host import ExternalPollingLoop
     from treadle.goals.gates import GateContext, Judgement
-    from treadle.kernel.queue.service import Enqueued, TaskSpec
+    from treadle.kernel.queue.service import Enqueued
     from treadle.model.approvals import ApprovalRequest
     from treadle.model.errors import (
         ApprovalDenied,
@@ -57,7 +58,8 @@ if TYPE_CHECKING:
 __version__ = VERSION
 _PLACES = {
     "treadle.goals.gates": ("GateContext", "Judgement"),
-    "treadle.kernel.queue.service": ("Enqueued", "TaskSpec"),
+    "treadle.api.tasks": ("TaskSpec",),
+    "treadle.kernel.queue.service": ("Enqueued",),
     "treadle.model.approvals": ("ApprovalRequest",),
     "treadle.model.errors": (
         "ApprovalDenied",

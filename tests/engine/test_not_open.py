@@ -9,7 +9,7 @@ import pytest
 from tests.engines import url_of
 
 from treadle import Engine
-from treadle.kernel.queue.service import TaskSpec
+from treadle.api.tasks import TaskSpec
 from treadle.kernel.telemetry.events import TelemetryEvent
 from treadle.model.errors import NotOpen
 

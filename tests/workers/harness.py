@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 from tests.limits import BOUND
 
+from treadle.api.tasks import TaskSpec
 from treadle.kernel.core import Core
-from treadle.kernel.queue.service import Queue, TaskSpec
+from treadle.kernel.queue.service import Queue
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import ValueStore

@@ -11,8 +11,8 @@ import pytest
 from tests.limits import BOUND
 from tests.workers.harness import Workshop, turns, until
 
+from treadle.api.tasks import TaskSpec
 from treadle.kernel.queue.decide import TAKEOVER_LIMIT
-from treadle.kernel.queue.service import TaskSpec
 from treadle.kernel.telemetry.events import LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
 from treadle.model.errors import InvalidInput, NotFound, StoreUnavailable
 from treadle.model.names import QueueKey

@@ -34,10 +34,10 @@ from treadle.agents.entities import (
     with_kept,
 )
 from treadle.agents.modules import check_registration
+from treadle.api.tasks import TaskSpec
 from treadle.evaluator import StepRow
 from treadle.evaluator.draft import task_id_of
 from treadle.kernel.core import STORE_TIMEOUT
-from treadle.kernel.queue.service import TaskSpec
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Seen, Unit
 from treadle.model.errors import InvalidInput, InvalidPayload, Refused, RunNotFound, TaskNotFound, UnreadableValue

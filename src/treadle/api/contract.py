@@ -25,6 +25,7 @@ from typing import (
     TypeVar,
     Union,
     Unpack,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -37,6 +38,7 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 
 MODEL_HEADER = "Treadle-For-Model"
 """With this header, whatever its value, a request acts for a model, which cannot approve what its token asked for."""
@@ -213,6 +215,26 @@ def calls_of(group: str, protocol: type) -> list[Call]:
 def option_fields(options: type) -> tuple[OptionField, ...]:
     """The fields of an options class (a TypedDict), in source order."""
     return tuple(field_of(name, hint) for name, hint in get_type_hints(options, include_extras=True).items())
+
+
+def struct_of_parameters(described: type[R]) -> type[R]:
+    """A class decorator: the frozen record whose fields are the parameters of the constructor, each option among them."""
+    fields: list[Any] = []
+    for parameter in parameters_of(vars(described)["__init__"]):
+        hint = _zoned(get_args(parameter.hint)[0] if parameter.doc.text else parameter.hint)
+        described_as = Annotated[hint, msgspec.Meta(description=parameter.doc.text)] if parameter.doc.text else hint
+        fields.append((parameter.name, described_as, *(() if parameter.required else (parameter.default,))))
+    struct = msgspec.defstruct(
+        described.__name__, fields, bases=(ApiRecord,), module=described.__module__, frozen=True, forbid_unknown_fields=True
+    )
+    struct.__doc__ = described.__doc__
+    return cast(type[R], struct)
+
+
+def _zoned(hint: Any) -> Any:
+    """The type with a zone required of times."""
+    instant = Annotated[datetime, msgspec.Meta(tz=True)]
+    return Union[tuple(instant if member is datetime else member for member in _members(hint))]  # noqa: UP007
 
 
 def parameters_of(function: Callable[..., Any]) -> list[Parameter]:

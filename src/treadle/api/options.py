@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from treadle.api.contract import Doc
 from treadle.model.clock import Duration
-from treadle.model.names import DEFAULT_LIST
+from treadle.model.names import DEFAULT_LIST, HANDLER
 from treadle.model.retry import RetryPolicy
 from treadle.model.tags import TagValue
 
@@ -48,6 +48,20 @@ class EnqueueOptions(TypedDict, total=False):
     tags: Annotated[
         Mapping[str, TagValue] | None, Doc("Search attributes: text, numbers, true or false, times", {"customer": "acme"})
     ]
+
+
+PYTHON = "python"
+"""The actor of calls from Python that name none."""
+
+
+class SpecOptions(EnqueueOptions, total=False):
+    """Options of a `TaskSpec`; those that are not options of `enqueue` are not accepted over HTTP."""
+
+    kind: Annotated[str, Doc("The kind of the task", default=HANDLER)]
+    idempotency_for: Annotated[Duration, Doc("How long the idempotency key is kept, in seconds", unit=SECONDS, default=7 * 86_400)]
+    root_id: Annotated[str | None, Doc("The tree to which the task belongs; None: the task is the root of its own")]
+    id: Annotated[str | None, Doc("The id of the task: enqueueing an existing id is a no-op")]
+    created_by: Annotated[str | None, Doc("The actor, shown with the task", default=PYTHON)]
 
 
 class StartOptions(TypedDict, total=False):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Annotated, Protocol, Unpack
+from typing import Annotated, Any, Protocol, Unpack
 
 import msgspec
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, Page
-from treadle.api.options import EnqueueOptions
+from treadle.api.contract import ApiRecord, Doc, Page, struct_of_parameters
+from treadle.api.options import EnqueueOptions, SpecOptions
 from treadle.api.view import Column, View, short, words
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.clock import span
-from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json, encode
 
 TaskId = Annotated[str, Doc("The task's id", "01935b8e-7c3a-7000-8000-000000000000")]
@@ -191,42 +189,30 @@ class TaskResult(ApiRecord, frozen=True):
     """The reason for its state, in one line."""
 
 
-class TaskRequest(ApiRecord, frozen=True, forbid_unknown_fields=True):
+@struct_of_parameters
+class TaskRequest:
     """A task to enqueue. Durations are seconds."""
 
-    name: str
-    """The handler's name, e.g. `billing.Charge`."""
-    payload: dict[str, Json] | None = None
-    delay: float | None = None
-    """Earliest start, in seconds from now."""
-    at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
-    """Earliest start."""
-    priority: int = 0
-    """Smaller numbers run first."""
-    task_list: str = DEFAULT_LIST
-    unique_key: str | None = None
-    """If a live task already has this key, return it instead of creating another."""
-    idempotency_key: str | None = None
-    """For seven days, a repeated call with this key returns the same task, even after that task has ended."""
-    limit_key: str | None = None
-    """Count the task against the concurrency limit of this key."""
-    limit: int | None = None
-    """Maximum concurrently running tasks with the limit key, unless an operator has set another."""
-    retry: int | None = None
-    """Retries after a failure; null: the handler's policy."""
-    timeout: float | None = None
-    """Longest time for one attempt."""
-    progress_every: float | None = None
-    """Longest time without a progress report."""
-    deadline: float | None = None
-    """Fail the task instead of starting it after this many seconds."""
-    trace_id: str | None = None
-    scope: str | None = None
-    """Selects among specialists of the same name."""
-    fairness_key: str | None = None
-    """The task takes turns with those of other keys of the same name, list and priority."""
-    tags: dict[str, Json] | None = None
-    """Search attributes: text, numbers, true or false, times."""
+    def __init__(
+        self,
+        name: Annotated[str, Doc("The handler's name, e.g. `billing.Charge`")],
+        payload: dict[str, Json] | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> None: ...
+
+    def __getattr__(self, name: str) -> Any: ...
+
+
+@struct_of_parameters
+class TaskSpec:
+    """One task to enqueue: the arguments of `enqueue`, for `enqueue_many`.
+
+    With `id`, a call can be repeated safely: enqueueing an existing id is a no-op.
+    """
+
+    def __init__(self, *, name: str, payload: Json = None, **options: Unpack[SpecOptions]) -> None: ...
+
+    def __getattr__(self, name: str) -> Any: ...
 
 
 class TasksCreated(ApiRecord, frozen=True):

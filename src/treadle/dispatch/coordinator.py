@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from treadle.api.lists import DesiredWorkers
+from treadle.api.options import PYTHON
+from treadle.api.tasks import TaskSpec
 from treadle.dispatch.config import DispatchConfig
 from treadle.dispatch.errors import JobNotFound, MaxRetriesExceeded, StorageError, WorkerUnavailable
 from treadle.dispatch.held_jobs import HeldJob, HeldJobs
@@ -33,7 +35,7 @@ from treadle.dispatch.records import (
 from treadle.engine import Engine
 from treadle.engine.machine import HostMachine, SystemMachine
 from treadle.kernel.queue.decide import TaskDecision, failure, policy_of, refusal, settlement, settlement_of
-from treadle.kernel.queue.service import PYTHON, Enqueued, Queue, TaskSpec
+from treadle.kernel.queue.service import Enqueued, Queue
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.store.committer import claim_tasks
 from treadle.kernel.store.lookups import PAGE_LIMIT

@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
+from treadle.api.options import PYTHON
+from treadle.api.tasks import TaskSpec
 from treadle.engine.handles import Handle, Mapped, Progress
 from treadle.engine.kernel import Kernel, StoreFactory, make_extensions
 from treadle.engine.registration import Declare, Registration
-from treadle.kernel.queue.service import PYTHON, Enqueued, TaskSpec
+from treadle.kernel.queue.service import Enqueued
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.events import Events
 from treadle.kernel.store.lookups import find_id, find_short, is_short

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from treadle.kernel.queue.service import TaskSpec
+from treadle.api.tasks import TaskSpec
 from treadle.model.clock import Duration
 from treadle.model.conversion import Converter, is_raw
 from treadle.model.errors import InvalidInput, TreadleError

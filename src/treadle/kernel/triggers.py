@@ -19,8 +19,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from treadle.api.options import TargetOptions
+from treadle.api.tasks import TaskSpec
 from treadle.kernel.core import Core, Service
-from treadle.kernel.queue.service import Queue, TaskSpec, check_priority
+from treadle.kernel.queue.service import Queue, check_priority
 from treadle.kernel.record_service import B, RecordService
 from treadle.kernel.store.lookups import check_limit, current_run, every_record
 from treadle.kernel.store.process import failpoint

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import NamedTuple
+from functools import partial
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import msgspec
 
+from treadle.api.contract import OptionField, option_fields
+from treadle.api.options import SpecOptions
+from treadle.api.tasks import TaskSpec
 from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.decide import canceled_error, paused, refuse_of_run, requeued, resumed
 from treadle.kernel.queue.engine_tasks import find_owner
 from treadle.kernel.store.lookups import check_task_repeat, find_id, is_same_request
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.units import Amend, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit, UnitAnswer, Verdict, tag_rows
-from treadle.model.clock import Duration, instant, milliseconds
+from treadle.model.clock import instant, milliseconds
 from treadle.model.errors import IdempotencyKeyReused, IllegalTransition, InvalidInput, Refused
 from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import check_count
-from treadle.model.names import DEFAULT_LIST, HANDLER, QueueKey, check_key, check_name
-from treadle.model.retry import RetryPolicy, as_policy
+from treadle.model.names import QueueKey, check_key, check_name
+from treadle.model.retry import as_policy
 from treadle.model.states import TASK, TaskState
 from treadle.model.stored import write
-from treadle.model.tags import Tags, check_tags
+from treadle.model.tags import check_tags
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, shown
-
-PYTHON = "python"
-"""The actor of calls from Python that name none."""
 
 TASKS_PER_UNIT = 1000
 _UNITS_IN_FLIGHT = 16
@@ -48,40 +49,6 @@ class Enqueued(NamedTuple):
 
     id: str
     created: bool = True
-
-
-class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One task to enqueue: the arguments of `enqueue`, for `enqueue_many`.
-
-    With `id`, a call can be repeated safely: enqueueing an existing id is a no-op.
-    """
-
-    name: str
-    payload: Json = None
-    delay: Duration | None = None
-    at: datetime | None = None
-    priority: int = 0
-    task_list: str = DEFAULT_LIST
-    kind: str = HANDLER
-    unique_key: str | None = None
-    idempotency_key: str | None = None
-    idempotency_for: Duration = 7 * 86_400
-    limit_key: str | None = None
-    limit: int | None = None
-    retry: RetryPolicy | int | None = None
-    timeout: Duration | None = None
-    progress_every: Duration | None = None
-    deadline: Duration | None = None
-    trace_id: str | None = None
-    root_id: str | None = None
-    scope: str | None = None
-    """Selects the specialist, together with its name."""
-    tags: Tags | None = None
-    """Search attributes (`model.tags`)."""
-    id: str | None = None
-    fairness_key: str | None = None
-    created_by: str | None = PYTHON
-    """The actor, shown with the task."""
 
 
 class Queue(Service):
@@ -255,32 +222,22 @@ class Queue(Service):
         delay = milliseconds(spec.delay, "delay") if spec.delay is not None else 0
         if spec.at is not None and now is not None:
             delay = max(instant(spec.at, "at") - now, 0)
-        check_priority(spec.priority)
-        policy = None if spec.retry is None else as_policy(spec.retry)
         task_id = self._ids.new_id() if spec.id is None else parse_id(spec.id, "task id")
         root_id = None if spec.root_id is None else parse_id(spec.root_id, "root id")
         payload, blobs = self.pack(spec.payload, root_id or task_id)
-        task = NewTask(
-            id=task_id,
-            queue=self._queue(spec.kind, spec.task_list, spec.name),
-            payload=payload,
-            priority=spec.priority,
-            delay=delay,
-            unique_key=None if spec.unique_key is None else check_key(spec.unique_key, "unique key"),
-            idempotency_key=None if spec.idempotency_key is None else check_key(spec.idempotency_key, "idempotency key"),
-            idempotency_for=milliseconds(spec.idempotency_for, "idempotency_for", positive=True),
-            limit_key=None if spec.limit_key is None else check_key(spec.limit_key, "limit key"),
-            fairness_key=None if spec.fairness_key is None else check_key(spec.fairness_key, "fairness key"),
-            limit=_limit(spec),
-            policy=None if policy is None else write(policy),
-            timeout_for=_optional(spec.timeout, "timeout"),
-            progress_for=_optional(spec.progress_every, "progress_every"),
-            deadline_for=_optional(spec.deadline, "deadline"),
-            scope=None if spec.scope is None else check_key(spec.scope, "scope"),
-            root_id=root_id,
-            trace_id=self._core.current_trace_id() if spec.trace_id is None else check_key(spec.trace_id, "trace id"),
-            created_by=None if spec.created_by is None else check_key(spec.created_by, "actor"),
-        )
+        if spec.limit is not None and spec.limit_key is None:
+            raise InvalidInput("limit needs a limit_key: it is the number of tasks with that key that may run concurrently.")
+        stored = {
+            field: check(value)
+            for (field, check, default), value in zip(_STORED, _values_of(spec), strict=True)
+            if value is not default
+        }
+        if spec.trace_id is None:
+            stored["trace_id"] = self._core.current_trace_id()
+        if spec.created_by is not None:
+            stored["created_by"] = check_key(spec.created_by, "actor")
+        queue = self._queue(spec.kind, spec.task_list, spec.name)
+        task = NewTask(id=task_id, queue=queue, payload=payload, delay=delay, root_id=root_id, **stored)
         tags = tag_rows("task", task_id, check_tags(spec.tags)) if spec.tags else ()
         return task, (*blobs, *tags) if tags else blobs
 
@@ -303,14 +260,6 @@ class Queue(Service):
         return self._value_store.pack(payload, root_id, "payload", self._core.payload_limit)
 
 
-def _limit(spec: TaskSpec) -> int | None:
-    if spec.limit is None:
-        return None
-    if spec.limit_key is None:
-        raise InvalidInput("limit needs a limit_key: it is the number of tasks with that key that may run concurrently.")
-    return check_count(spec.limit, "A limit")
-
-
 def check_priority(priority: int) -> int:
     """Return the priority, or raise `InvalidInput`."""
     if not isinstance(priority, int) or isinstance(priority, bool) or priority not in _PRIORITIES:
@@ -318,8 +267,30 @@ def check_priority(priority: int) -> int:
     return priority
 
 
-def _optional(duration: Duration | None, what: str) -> int | None:
-    return None if duration is None else milliseconds(duration, what, positive=True)
+_FIELDS = {"retry": "policy", "timeout": "timeout_for", "progress_every": "progress_for", "deadline": "deadline_for"}
+_CHECKS: Mapping[str, Callable[[Any], Any]] = {
+    "priority": lambda priority: check_priority(priority),
+    "retry": lambda retry: None if (policy := as_policy(retry)) is None else write(policy),
+    "limit": partial(check_count, what="A limit"),
+}
+_CONVERTED = frozenset({"delay", "at", "task_list", "kind", "root_id", "id", "tags", "created_by"})
+"""The options that `Queue.make` converts itself."""
+
+
+def _check_of(option: OptionField) -> Callable[[Any], Any]:
+    """The check of an option that returns its stored form: durations are stored in milliseconds, and texts are keys."""
+    if option.kind == "duration":
+        return partial(milliseconds, what=option.name, positive=True)
+    return _CHECKS.get(option.name) or partial(check_key, what=option.name.replace("_", " "))
+
+
+_STORED = tuple(
+    (_FIELDS.get(option.name, option.name), _check_of(option), option.doc.default)
+    for option in option_fields(SpecOptions)
+    if option.name not in _CONVERTED
+)
+"""The other options: each with its field in `NewTask`, its check, and its default, which is the one of the field."""
+_values_of = attrgetter(*(option.name for option in option_fields(SpecOptions) if option.name not in _CONVERTED))
 
 
 def _new_unit(tasks: Sequence[NewTask], blobs: Mapping[str, tuple[Row, ...]]) -> Unit:

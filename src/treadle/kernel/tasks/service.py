@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Unpack, cast
+
+from msgspec.structs import asdict
 
 from treadle.api.options import EnqueueOptions
 from treadle.api.tasks import (
@@ -21,11 +23,12 @@ from treadle.api.tasks import (
     TaskResult,
     TasksApi,
     TasksCreated,
+    TaskSpec,
     Why,
 )
 from treadle.api.wire import record_of
 from treadle.kernel.core import Core, Service
-from treadle.kernel.queue.service import TASKS_PER_UNIT, Enqueued, Queue, TaskSpec
+from treadle.kernel.queue.service import TASKS_PER_UNIT, Enqueued, Queue
 from treadle.kernel.reads.records import why_task
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.tasks.records import TaskRecords
@@ -43,32 +46,9 @@ from treadle.model.names import HANDLER
 from treadle.model.values import Json, decode, decode_error
 
 if TYPE_CHECKING:
+    import msgspec
+
     from treadle.kernel.search.service import Search
-
-
-def _spec(request: TaskRequest, actor: str) -> TaskSpec:
-    """The specification of a requested task; field by field, which takes half the time of a copy by names."""
-    return TaskSpec(
-        name=request.name,
-        payload=request.payload,
-        delay=request.delay,
-        at=request.at,
-        priority=request.priority,
-        task_list=request.task_list,
-        unique_key=request.unique_key,
-        idempotency_key=request.idempotency_key,
-        limit_key=request.limit_key,
-        limit=request.limit,
-        retry=request.retry,
-        timeout=request.timeout,
-        progress_every=request.progress_every,
-        deadline=request.deadline,
-        trace_id=request.trace_id,
-        scope=request.scope,
-        fairness_key=request.fairness_key,
-        tags=request.tags,
-        created_by=actor,
-    )
 
 
 class Tasks(Service, TasksApi):
@@ -142,7 +122,9 @@ class Tasks(Service, TasksApi):
     async def enqueue_many(self, tasks: Sequence[TaskRequest], *, actor: str = OPEN.actor, access: Access = OPEN) -> TasksCreated:
         if len(tasks) > TASKS_PER_UNIT:
             raise InvalidInput(f"One call may enqueue at most {TASKS_PER_UNIT} tasks, not {len(tasks)}.")
-        created = await self._enqueue([_spec(request, actor) for request in tasks], access)
+        created = await self._enqueue(
+            [TaskSpec(created_by=actor, **asdict(cast("msgspec.Struct", request))) for request in tasks], access
+        )
         return TasksCreated(
             [
                 TaskCreated(task.id, request.name, True) if task.created else await self._created(task, request.name, access)

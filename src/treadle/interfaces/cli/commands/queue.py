@@ -14,7 +14,7 @@ from treadle.api.dead_letters import BATCH, GROUP, LETTER, DeadLetterConditions
 from treadle.api.facade import Api
 from treadle.api.lists import LIMIT, LIST, LimitChange, TaskLists, TaskListStatus
 from treadle.api.options import EnqueueOptions
-from treadle.api.tasks import TaskCreated, TaskResult
+from treadle.api.tasks import TaskCreated, TaskResult, TaskSpec
 from treadle.api.wire import to_builtins
 from treadle.interfaces.cli.calls import until_end, wait_for_end
 from treadle.interfaces.cli.command import argument, option
@@ -24,7 +24,6 @@ from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import Params, Payload, wait_limit
 from treadle.interfaces.cli.values import payload as parse_payload
-from treadle.kernel.queue.service import TaskSpec
 from treadle.model.errors import Forbidden, InvalidInput, NotFound, TaskFailed
 from treadle.model.lists import check_count, check_rate, parse_rate
 from treadle.model.names import DEFAULT_LIST

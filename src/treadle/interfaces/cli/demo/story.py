@@ -22,11 +22,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from treadle.api.tasks import TaskSpec
 from treadle.engine import Engine, use_store
 from treadle.interfaces.cli.format import grid, plain, state, together
 from treadle.interfaces.cli.host import Serving, signal_all, start_worker
 from treadle.interfaces.cli.session import CommandSession
-from treadle.kernel.queue.service import TaskSpec
 from treadle.model.errors import InvalidInput, TreadleError
 
 if TYPE_CHECKING:
