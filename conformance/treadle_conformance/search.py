@@ -113,7 +113,7 @@ def make_query(random: Random, started: int, depth: int = 0) -> str:
 def search_of(store: Store) -> Search:
     values, clock = ValueStore(store, None), SystemClock()
     core = Core(store, Committer(store, clock), values, SystemIds(), clock)
-    return Search(core, RunReads(core).list_doing, sealed=False)
+    return Search(core, RunReads(core).list_doing, encoded=False)
 
 
 async def pages(search: Search, where: str, limit: int) -> list[str]:

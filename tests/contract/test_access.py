@@ -16,11 +16,11 @@ from treadle.kernel.access.sessions import Sessions
 from treadle.kernel.access.tokens import Tokens
 from treadle.kernel.core import Core
 from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.encoded_store import encoded_store
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.records import ChangeRecord
 from treadle.kernel.store.retention import KEEP_RECORDS_FOR, Retention
-from treadle.kernel.store.sealed import sealed_store
 from treadle.kernel.store.units import Unit
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.store.verify import verify
@@ -336,14 +336,14 @@ async def test_ended_tokens_are_pruned_after_a_month_and_valid_ones_stay(gate, s
 
 
 async def test_behind_a_codec_tokens_work_and_without_it_they_can_still_be_revoked(gate, store, clock):
-    behind = Gate(sealed_store(store, Zlib()), clock)
-    secret = await behind.make("sealed", OPERATE)
+    behind = Gate(encoded_store(store, Zlib()), clock)
+    secret = await behind.make("encoded", OPERATE)
     assert (await behind.tokens.find_access(secret)).may(OPERATE)
     assert await gate.refusal(secret) == "unreadable"
     assert await gate.tokens.any_live()
     plain = await gate.make("plain")
     assert (await behind.tokens.find_access(plain)).actor == "plain"
-    await gate.tokens.revoke("sealed")
+    await gate.tokens.revoke("encoded")
     await behind.advance(5 * SECOND)
     assert await behind.refusal(secret) == "revoked"
 

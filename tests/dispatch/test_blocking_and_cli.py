@@ -60,7 +60,7 @@ async def _wrong(coordinator: BlockingCoordinator) -> None:
 
 
 @pytest.mark.parametrize("kind", SHARED)
-async def test_jobs_are_sealed_by_a_codec_like_everything_else(kind, request, tmp_path):
+async def test_jobs_are_encoded_by_a_codec_like_everything_else(kind, request, tmp_path):
     url = url_of(kind, request, tmp_path)
     async with Engine(url, settings=Settings(), codec=Zlib()) as engine, AgentCoordinator(engine) as coordinator:
         task_id = await coordinator.enqueue(issue(title="a secret"), metadata={"by": "ann"})

@@ -297,16 +297,16 @@ async def test_encoded_jobs_work_with_the_codec_and_are_only_reported_without_it
 ) -> None:
     url = url_of(kind, request, tmp_path)
     gate = Gate()
-    async with Engine(url, settings=Settings(), codec=Zlib()) as sealed:
-        sealed.specialist("render", gate)
-        async with sealed.worker():
-            task = await sealed.enqueue("render")
+    async with Engine(url, settings=Settings(), codec=Zlib()) as encoded:
+        encoded.specialist("render", gate)
+        async with encoded.worker():
+            task = await encoded.enqueue("render")
             await polled(gate, 2)
             gate.done = True
-            assert await sealed.result(task, timeout=BOUND) == {"url": "done.png"}
-        (job,) = (await sealed.kernel.external_jobs.list(every=True)).jobs
+            assert await encoded.result(task, timeout=BOUND) == {"url": "done.png"}
+        (job,) = (await encoded.kernel.external_jobs.list(every=True)).jobs
         assert job.external_job_id == "job-1"
-        assert (await sealed.kernel.verify()).problems == ()
+        assert (await encoded.kernel.verify()).problems == ()
     async with Engine(url, settings=Settings()) as bare:
         assert (await bare.kernel.verify()).problems == ()
         assert await bare.kernel.external_upkeep.rebuild_page() == ExternalJobsRebuilt(records=1, changed=0, next_before=None)

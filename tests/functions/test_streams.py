@@ -156,7 +156,7 @@ async def test_a_full_stream_drops_entries_and_reports_it():
     assert [kind for _, kind, _ in found] == ["entry"] * 19 + ["truncated"]
 
 
-async def test_a_codec_seals_entries():
+async def test_a_codec_encodes_entries():
     engine = Engine("memory://", settings=Settings(), codec=Zlib())
 
     @engine.handler("speak")

@@ -59,7 +59,7 @@ WORDS: dict[str, list[str]] = {
         *_quoted("name handler arguments $from $value inputs retry approval task_list a.0 inputs.a.1.b"),
         "9" * 5000,
     ],
-    "sealed": _words("@code: @refs: zlib : = z c%1E4 \x00"),
+    "encoded": _words("@code: @refs: zlib : = z c%1E4 \x00"),
     "signature": ["t=", "v1=", ",", "1800000000", "9" * 400, "=", " ", "\n"],
     "github": [*_JSON_WORDS, *_quoted("action opened labeled issue repository label id name agent"), "ping"],
     "callback": [*_JSON_WORDS, *_quoted("result failure_detail error_code progress_hint progress polling_interval_seconds")],
@@ -275,7 +275,7 @@ GRAMMARS: dict[str, Callable[[], st.SearchStrategy[bytes]]] = {
     "requirement": lambda: _text(st.text(st.sampled_from("<>=!~0123456789.*,[]; a'@()"), max_size=12).map("requests{}".format)),
     "payload": lambda: _json(values | st.dictionaries(st.text(max_size=6), values, max_size=4)),
     "plan": lambda: _json(st.lists(_step, max_size=4)),
-    "sealed": lambda: _text(st.builds("@code:{}:{}".format, st.sampled_from(["zlib", "", "secret"]), st.text(max_size=8))),
+    "encoded": lambda: _text(st.builds("@code:{}:{}".format, st.sampled_from(["zlib", "", "secret"]), st.text(max_size=8))),
     "signature": lambda: _text(
         st.builds("t={},v1={}\n{}".format, st.integers(0, 2 * 10**9), st.text(max_size=8), st.text(max_size=4))
     ),

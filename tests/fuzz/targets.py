@@ -7,7 +7,7 @@ from tests.fuzz.configuration import glob, requirement, setting, store_url, topo
 from tests.fuzz.harness import Target
 from tests.fuzz.language import afl, expression, program
 from tests.fuzz.times import cron, duration, schedule
-from tests.fuzz.values import payload, plan, sealed, signature
+from tests.fuzz.values import encoded, payload, plan, signature
 
 TARGETS: dict[str, Target] = {
     each.__name__: each
@@ -25,7 +25,7 @@ TARGETS: dict[str, Target] = {
         requirement,
         payload,
         plan,
-        sealed,
+        encoded,
         signature,
         github,
         callback,

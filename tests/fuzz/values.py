@@ -1,4 +1,4 @@
-"""Targets in values: payloads and plans as JSON, texts that are kept sealed, traces and signatures in headers."""
+"""Targets in values: payloads and plans as JSON, texts that are kept encoded, traces and signatures in headers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from tests.fuzz.language import text_of
 
 from treadle.engine.codecs import Zlib
+from treadle.kernel.store.encoded_store import encoded_store
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.sealed import sealed_store
 from treadle.kernel.store.value_store import UnreadableValue, ValueStore
 from treadle.model.errors import InvalidPayload, InvalidPlan, PayloadTooLarge
 from treadle.model.plans import read_plan, resolve
@@ -111,7 +111,7 @@ class Nothing:
         return self.lines
 
 
-def sealed(data: bytes) -> None:
+def encoded(data: bytes) -> None:
     """A handler's line for its log, and the same bytes as a stored text.
 
     With a codec and without, a line is read as it was written, even one that looks like a stored text. A text that nobody
@@ -119,7 +119,7 @@ def sealed(data: bytes) -> None:
     """
     text = data.decode("utf-8", "replace")
     for codec in (None, Zlib(from_size=1)):
-        store = sealed_store(Nothing(), codec)  # type: ignore[arg-type]
+        store = encoded_store(Nothing(), codec)  # type: ignore[arg-type]
         line = LogLine(task_id="t", at=0, level="info", message=text)
         found = done(_there_and_back(store, line))
         assert [each.message for each in found] == [text]

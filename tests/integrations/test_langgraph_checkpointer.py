@@ -239,8 +239,8 @@ async def test_only_safe_types_and_those_given_are_restored() -> None:
             assert [type(each) for each in values["said"]] == [HumanMessage, AIMessage]
         record = await engine.kernel._plain_store.records.find_named("default", THREAD.entity, "t0")
         assert record is not None
-        sealed = await engine.kernel._plain_store.records.list_items(record.id, None, 100)
-        assert all(value.startswith("@code:") for _, value in sealed)
+        encoded = await engine.kernel._plain_store.records.list_items(record.id, None, 100)
+        assert all(value.startswith("@code:") for _, value in encoded)
 
 
 def appended(state: list[str], writes: list[Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Remote workers do the steps of workflows, and what they write is sealed where there is a codec."""
+"""Remote workers do the steps of workflows, and what they write is encoded where there is a codec."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ async def test_a_step_that_a_remote_worker_fails_fails_its_run(tmp_path: Path) -
             await engine.run_result(run.id, timeout=BOUND)
 
 
-async def test_reports_of_a_remote_worker_are_sealed_at_rest(tmp_path: Path) -> None:
-    path = tmp_path / "sealed.db"
+async def test_reports_of_a_remote_worker_are_encoded_at_rest(tmp_path: Path) -> None:
+    path = tmp_path / "encoded.db"
     async with Engine(f"sqlite:///{path}", settings=Settings(), codec=Zlib(0)) as engine:
         worker_id = (await engine.kernel.remote_workers.register("till", handlers=["job"])).id
         task_id = (await engine.enqueue("job", {"secret": "gooseberry"})).id

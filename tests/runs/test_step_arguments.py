@@ -122,7 +122,7 @@ async def test_a_question_names_its_context_or_the_payload_of_its_task():
         assert {each.about for each in page.approvals} == {"order = 7", "amount = 12"}
 
 
-async def test_arguments_are_sealed_with_the_rest(tmp_path: Path):
+async def test_arguments_are_encoded_with_the_rest(tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'store.db'}"
     engine = Engine(url, settings=Settings(), codec=Secret("k"))
 

@@ -154,10 +154,10 @@ async def test_a_recovery_dry_run_describes_missed_ticks(engine: Engine):
 
 async def test_encoded_triggers_are_unreadable_but_harmless_without_the_codec(tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'treadle.db'}"
-    async with Engine(url, settings=Settings(), codec=Zlib()) as sealed:
-        await sealed.schedules.create("report", at=past(), task="report", inputs={"secret": "x" * 100})
-        await sealed.watchers.create("inbox", directory=str(tmp_path), task="report")
-        assert (await sealed.schedules.get("report")).target.inputs == {"secret": "x" * 100}
+    async with Engine(url, settings=Settings(), codec=Zlib()) as encoded:
+        await encoded.schedules.create("report", at=past(), task="report", inputs={"secret": "x" * 100})
+        await encoded.watchers.create("inbox", directory=str(tmp_path), task="report")
+        assert (await encoded.schedules.get("report")).target.inputs == {"secret": "x" * 100}
     async with make_engine(url) as plain:
         for service in (plain.schedules, plain.watchers):
             assert await service.repair() == await service.describe_recovery() == []

@@ -59,7 +59,7 @@ class Archive:
     async def list_tasks(self, name: str | None = None) -> list[Task]:
         """All tasks of a name, those that were pruned among them, opened."""
         tasks = [
-            await self.engine.kernel.value_store.open_task(task)
+            await self.engine.kernel.value_store.unpack_task(task)
             for task in await self._store.tasks.list_matching(TaskFilter(name=name), 10_000)
         ]
         gone = {task.id: task for found in self._found.values() for task in found.tasks if name in (None, task.name)}

@@ -40,7 +40,7 @@ async def find_task(store: Store, engine: Engine, task_id: str) -> Found | None:
 
 async def read_task(store: Store, engine: Engine, task: Task) -> Found:
     """The same of one that was read."""
-    task = await engine.kernel.value_store.open_task(task)
+    task = await engine.kernel.value_store.unpack_task(task)
     unknown = await _count_unknown(store, [task])
     return Found(task.id, task.state, decode(task.result), task.error, [task], task.root_id, task.finished_at, unknown)
 

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from treadle.kernel.store.sealed import OPENED, SEALED, WITHOUT_TEXTS, sealed_store
+from treadle.kernel.store.encoded_store import DECODED_FIELDS, ENCODED_FIELDS, WITHOUT_TEXTS, encoded_store
 from treadle.kernel.store.units import Row, Settlement, Unit
 from treadle.kernel.store.value_store import Codec
 from treadle.model.records import EffectOutcome, Message, Record
@@ -44,10 +44,10 @@ async def test_a_store_refuses_a_row_that_it_does_not_know() -> None:
     await store.close()
 
 
-async def test_the_sealed_store_refuses_a_row_or_settlement_that_it_does_not_know() -> None:
+async def test_the_encoded_store_refuses_a_row_or_settlement_that_it_does_not_know() -> None:
     inner = SqliteStore(None, clock=ManualClock())
     await inner.open()
-    store = sealed_store(inner, Reversed())
+    store = encoded_store(inner, Reversed())
     with pytest.raises(AssertionError, match="UnknownRow"):
         await store.commit([Unit(rows=(UNKNOWN,))])
     with pytest.raises(AssertionError, match="UnknownRow"):
@@ -65,13 +65,13 @@ def test_the_union_of_rows_is_the_one_that_the_stores_handle() -> None:
 
 def test_the_texts_of_every_row_and_settlement_are_declared() -> None:
     kinds = {*get_args(Row), *get_args(Settlement)}
-    assert SEALED.keys() >= kinds - WITHOUT_TEXTS
+    assert ENCODED_FIELDS.keys() >= kinds - WITHOUT_TEXTS
     assert kinds >= WITHOUT_TEXTS
-    assert not SEALED.keys() & WITHOUT_TEXTS
-    for kind, fields in (SEALED | OPENED).items():
+    assert not ENCODED_FIELDS.keys() & WITHOUT_TEXTS
+    for kind, fields in (ENCODED_FIELDS | DECODED_FIELDS).items():
         assert fields.keys() <= set(getattr(kind, "__struct_fields__", None) or kind._fields), kind
 
 
-def test_every_sealed_field_is_opened() -> None:
+def test_every_encoded_field_is_decoded() -> None:
     read = {Record, Message, EffectOutcome, LogLine}
-    assert all(SEALED[kind].keys() == OPENED[kind].keys() for kind in read)
+    assert all(ENCODED_FIELDS[kind].keys() == DECODED_FIELDS[kind].keys() for kind in read)

@@ -333,7 +333,7 @@ async def test_the_function_itself_rejects_a_reused_key(engine, postgres_admin, 
     stored = enqueue(payload=payload, unique_key="u")
     for same in ({"payload": {"deep": {"a": [1.0, None, "ü"]}, "n": 1}}, {"payload": payload, "priority": 3}, {"unique_key": "u"}):
         assert enqueue(**same) == stored
-    assert enqueue(sealed="@code:zip:abc") == stored  # nothing here can read it
+    assert enqueue(encoded="@code:zip:abc") == stored  # nothing here can read it
     assert enqueue(payload={"n": 2}, compare=False) == stored
     for other in ({"payload": {"n": 2}}, {}, {"name": "else", "payload": payload}, {"task_list": "slow", "payload": payload}):
         with pytest.raises(psycopg.Error, match=f"was used for a different request, whose task is {stored}") as refused:

@@ -160,7 +160,7 @@ class Connection:
 
     async def whole_payload_of(self, task: Task) -> dict[str, Json]:
         """Return the payload of the task with the fields that `save_task` kept in it."""
-        text = await self.kernel.value_store.open_text(task.payload) if task.payload.startswith("@") else task.payload
+        text = await self.kernel.value_store.unpack_text(task.payload) if task.payload.startswith("@") else task.payload
         payload: dict[str, Json] = decode(text)
         return payload
 
@@ -194,7 +194,7 @@ class Connection:
             if problem is not None:
                 await self.settle(task, Failed(problem))
                 continue
-            task.payload = await self.kernel.value_store.open_text(task.payload)
+            task.payload = await self.kernel.value_store.unpack_text(task.payload)
             context = Context(task, self.kernel.clock.now, lambda _: None)
             handler = handlers[task.kind]
             await self.settle(task, await call(handler, context, _no_executor), handler.retry)
@@ -218,7 +218,7 @@ class Connection:
         handler = None if self.kernel.registry.fallback is None else self.kernel.registry.fallback.find(task.name)
         if handler is None:
             return None
-        task.payload = await self.kernel.value_store.open_text(task.payload)
+        task.payload = await self.kernel.value_store.unpack_text(task.payload)
         bounded = handler if handler.timeout_for is not None else msgspec.structs.replace(handler, timeout_for=PROMPT_FOR)
         return await call(bounded, context, _no_executor)
 

@@ -51,7 +51,7 @@ View(
         "id",
         "name",
         "state",
-        Column("scopes", lambda token: token.scopes or "sealed"),
+        Column("scopes", lambda token: token.scopes or "encoded"),
         Column("lists", lambda token: token.task_lists or "all"),
         Column("made", "created_at"),
         Column("by", "created_by"),

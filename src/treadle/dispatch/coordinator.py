@@ -412,7 +412,7 @@ class AgentCoordinator:
         return await self._stored("reading a job", lambda: self._open(task))
 
     async def _open(self, task: Task) -> TaskState:
-        text = await self.engine.kernel.value_store.open_text(task.payload) if task.payload.startswith("@") else task.payload
+        text = await self.engine.kernel.value_store.unpack_text(task.payload) if task.payload.startswith("@") else task.payload
         return state_of(task, decode_object(text))
 
     async def _open_valid(self, task: Task) -> TaskState | None:

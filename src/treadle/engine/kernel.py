@@ -16,9 +16,9 @@ from treadle.kernel.queue.service import Queue
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.encoded_store import encoded_store
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import SystemClock
-from treadle.kernel.store.sealed import sealed_store
 from treadle.kernel.store.units import Finish, Row, Seen, UnitAnswer
 from treadle.kernel.store.value_store import Codec, ValueStore
 from treadle.kernel.telemetry.events import Emit
@@ -180,7 +180,7 @@ class Kernel:
         self._sidecar_url = url if store_of is None and type(clock) is SystemClock and not url.startswith("memory:") else None
         """The URL under which the lease sidecar opens the store, if another process can."""
         self._codec = codec
-        self.store = store = sealed_store(self._plain_store, codec)
+        self.store = store = encoded_store(self._plain_store, codec)
         self.committer = Committer(store, clock, emit)
         self.value_store = ValueStore(store, codec)
         self.core = Core(
@@ -381,8 +381,8 @@ class Kernel:
         """Queries over runs and tasks."""
         from treadle.kernel.search.service import Search
 
-        sealed = self._codec is not None
-        return Search(self.core, lambda runs: self.run_reads.list_doing(runs), sealed=sealed)
+        encoded = self._codec is not None
+        return Search(self.core, lambda runs: self.run_reads.list_doing(runs), encoded=encoded)
 
     @property
     def flows(self) -> Flows:

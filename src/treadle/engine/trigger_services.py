@@ -36,13 +36,13 @@ class TriggerServices:
         self.firer = Firer(core, self.schedules)
         self.declarations = Declarations(core, kernel.reads, self.schedules)
         self.alerts = Alerts(core, self.starters)
-        self.alerts.seal = kernel.value_store.seal
+        self.alerts.encode_text = kernel.value_store.encode_text
         self.alerts.wait = self._wait
         self.status = StatusReads(core, self.schedules, self.watchers)
         self.alert_evaluator = AlertEvaluator(core, self.alerts, self.status.read)
 
     async def _wait(self, task_id: str) -> Task:
-        return await self._kernel.value_store.open_task(await self._kernel.results.tasks.wait(task_id))
+        return await self._kernel.value_store.unpack_task(await self._kernel.results.tasks.wait(task_id))
 
     def scanner(self, source_reader: SourceReader) -> WatcherScanner:
         """Return the service that scans for watchers with the given file and network access."""

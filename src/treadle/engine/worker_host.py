@@ -187,7 +187,7 @@ class WorkerHost:
             Services(
                 settle or runs.settler.settle,
                 None if settle else runs.settler.alone,
-                kernel.value_store.open_text,
+                kernel.value_store.unpack_text,
                 self.functions,
                 EffectKernel(kernel.store, kernel.committer, kernel.value_store, kernel.clock, kernel.settings.stream_limit),
                 kernel.approvals.process_due,
@@ -463,7 +463,7 @@ class ExternalPollingLoop:
             Catalog(engine.kernel.registry),
             Services(
                 engine.kernel.run_services.settler.settle,
-                open_payload=engine.kernel.value_store.open_text,
+                open_payload=engine.kernel.value_store.unpack_text,
                 effects=EffectKernel(engine.kernel.store, engine.kernel.committer, engine.kernel.value_store, engine.kernel.clock),
                 process_due=engine.approvals.process_due,
                 external_jobs=engine.kernel.external_jobs,

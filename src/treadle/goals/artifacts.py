@@ -166,7 +166,7 @@ class Artifacts(Service):
         with suppress(UnreadableValue):  # it is repaired
             content = with_unknown(type(document), self._value_store.unfold(before), content)
         if isinstance(document, Objective):  # it outlives its tree, so its values must not be stored with the tree
-            return self._value_store.seal(encode(content, "objective", _LIMIT)), ()
+            return self._value_store.encode_text(encode(content, "objective", _LIMIT)), ()
         return self._value_store.pack(content, root_id, entity, _LIMIT)
 
 

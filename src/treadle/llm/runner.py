@@ -163,7 +163,7 @@ class ClaudeAgentRunner:
             raise RuntimeError(f"There is no handler for {task.name}, and no model client; set ANTHROPIC_API_KEY.")
 
         async def work() -> Any:
-            payload: dict[str, Json] = decode(await engine.kernel.value_store.open_text(task.payload))
+            payload: dict[str, Json] = decode(await engine.kernel.value_store.unpack_text(task.payload))
             if handler is not None:
                 return await run_tool(handler, payload)
             program = await engine.kernel.flows.program(task.flow_id or "")

@@ -287,18 +287,18 @@ def decode(text: str | None) -> Json:
     try:
         return None if text is None else _decode(text) if len(text) < _LARGE else _decode_large(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        if text is not None and text.startswith(SEALED_MARK):
+        if text is not None and text.startswith(CODEC_MARK):
             raise foreign_value(text) from None
         raise UnreadableValue(f"A stored value cannot be read: {error}. It is damaged.") from None
 
 
-SEALED_MARK = "@code:"
+CODEC_MARK = "@code:"
 """The start of a text that a codec has encoded; the codec's name and a colon follow."""
 
 
 def foreign_value(text: str) -> UnreadableValue:
     """Return the error for a text that was encoded with a codec that this process does not have."""
-    name = text.removeprefix(SEALED_MARK).partition(":")[0]
+    name = text.removeprefix(CODEC_MARK).partition(":")[0]
     return UnreadableValue(f"A value was stored with the codec {name!r}; give the engine that codec to read it.")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from treadle.kernel.queue.service import Enqueued, check_priority
 from treadle.kernel.store.process import SystemIds
-from treadle.kernel.store.value_store import Codec, ValueStore, seal
+from treadle.kernel.store.value_store import Codec, ValueStore, encode_text
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import (
     BacklogFull,
@@ -209,7 +209,7 @@ def make_request(
         "compare": None if idempotency_key is None else False,  # `talk` compares, which leaves the transaction usable
     }
     if codec is not None:
-        spec["sealed"] = seal(text, codec)
+        spec["encoded"] = encode_text(text, codec)
     fields = {key: value for key, value in spec.items() if value is not None}
     body = encode(fields, "task", 4 * payload_limit)
     if codec is None:

@@ -65,8 +65,8 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
     machine = MACHINE
     body = AlertRuleBody
     kind = ALERT
-    seal: Callable[[str], str] = staticmethod(str)
-    """Seals the text of messages with the engine's codec."""
+    encode_text: Callable[[str], str] = staticmethod(str)
+    """Encodes the text of messages with the engine's codec."""
     wait: Callable[[str], Awaitable[Task]]
     """Waits for the end of a task; returns it with its values opened."""
 
@@ -175,7 +175,7 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
         return NewTask(
             id=self._ids.new_id(),
             queue=QueueKey(self._namespace, NOTIFY, ENGINE_LIST, NOTIFY),
-            payload=self.seal(encode(payload | ({"text": text} if text else {}), "alert message")),
+            payload=self.encode_text(encode(payload | ({"text": text} if text else {}), "alert message")),
             trace_id=f"alert_rule:{rule.id}",
         )
 

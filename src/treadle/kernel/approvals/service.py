@@ -463,7 +463,7 @@ class Approvals(Service):
         if not self._notifies and approval.request.notify is None:
             return ()
         queue = QueueKey(record.namespace, NOTIFY, ENGINE_LIST, NOTIFY)
-        payload = self._value_store.seal(encode({"event": event, "approval_id": record.id}))
+        payload = self._value_store.encode_text(encode({"event": event, "approval_id": record.id}))
         return (NewTask(id=self._ids.new_id(), queue=queue, payload=payload, root_id=record.root_id, trace_id=record.trace_id),)
 
     def _pack(self, approval: Approval, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:

@@ -39,8 +39,8 @@ class ExternalUpkeep(Service):
         return problems, page[-1].id if len(page) == limit else None
 
     async def _check(self, stored: Record) -> list[str]:
-        if _is_sealed(stored):
-            return []  # sealed by a codec that this process does not have
+        if _is_unreadable(stored):
+            return []  # encoded by a codec that this process does not have
         what = f"{stored.entity} {stored.id}"
         try:
             rebuilt = self._with_unknown(stored, await self._project(stored))
@@ -61,7 +61,7 @@ class ExternalUpkeep(Service):
 
     async def _rebuild(self, stored: Record) -> bool:
         """Rebuild one record from its events; return whether it changed."""
-        if _is_sealed(stored):
+        if _is_unreadable(stored):
             return False
         try:
             rebuilt = self._with_unknown(stored, await self._project(stored))
@@ -107,6 +107,6 @@ class ExternalUpkeep(Service):
         return []
 
 
-def _is_sealed(stored: Record) -> bool:
-    """Return whether the body is the placeholder of one that cannot be unsealed here."""
+def _is_unreadable(stored: Record) -> bool:
+    """Return whether the body is the placeholder of one that cannot be decoded here."""
     return stored.body.startswith(("@code:", f'{{"code":"{UnreadableValue.code}"'))

@@ -472,7 +472,7 @@ class ExternalJobs(ExternalJobReads):
         root_id: str | None,
         trace_id: str | None,
     ) -> NewTask:
-        payload = self._value_store.seal(encode({"external_job_id": external_job_id, "token": token}))
+        payload = self._value_store.encode_text(encode({"external_job_id": external_job_id, "token": token}))
         return NewTask(
             id=self._ids.new_id(),
             queue=QueueKey(namespace, EXTERNAL_CANCEL, ENGINE_LIST, name),

@@ -109,7 +109,7 @@ def task_message(task: Task, finish: Finish, value_store: ValueStore) -> PutMess
     body = {"state": finish.state, "result": finish.result}
     if finish.error is not None:
         body["error"] = decode(finish.error)
-    text = value_store.seal(small_text(body) or encode(body, "message", 2 * VALUE_LIMIT))
+    text = value_store.encode_text(small_text(body) or encode(body, "message", 2 * VALUE_LIMIT))
     return PutMessage(Message(id=task.id, run_id=task.run_id or "", step_id=task.step_id, body=text))
 
 
@@ -118,7 +118,7 @@ def run_message(run: Run, state: str, outputs: str | None, error: str | None, va
     if run.parent_step_id is None or run.parent_id is None:
         return ()
     body = {"state": state, "run_id": run.id, "result": outputs, "error": decode(error)}
-    text = value_store.seal(encode(body, "message", 2 * VALUE_LIMIT))
+    text = value_store.encode_text(encode(body, "message", 2 * VALUE_LIMIT))
     return (PutMessage(Message(id=run.id, run_id=run.parent_id, step_id=run.parent_step_id, body=text)),)
 
 

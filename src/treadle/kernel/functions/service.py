@@ -409,8 +409,8 @@ class Functions(Service):
     ) -> bool:
         text, blobs = self._value_store.pack({"payload": payload}, run.root_id, "payload", self._core.payload_limit)
         body = {"payload": text} | ({"keyed": True} if keyed else {})
-        sealed = self._value_store.seal(encode(body, "signal", 2 * self._core.payload_limit))
-        message = Message(id=message_id or self._ids.new_id(), run_id=run.id, name=name, body=sealed)
+        encoded = self._value_store.encode_text(encode(body, "signal", 2 * self._core.payload_limit))
+        message = Message(id=message_id or self._ids.new_id(), run_id=run.id, name=name, body=encoded)
         seen: Run | None = run
 
         async def attempt() -> bool:

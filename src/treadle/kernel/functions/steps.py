@@ -208,7 +208,7 @@ def _stored(run_id: str, recorded: Recorded, value_store: ValueStore, body: str)
         name=recorded.name,
         facet=None,
         state=recorded.state,
-        body=value_store.seal(body),
+        body=value_store.encode_text(body),
     )
 
 

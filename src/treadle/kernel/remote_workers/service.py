@@ -244,7 +244,7 @@ class RemoteWorkers(HeldWork):
                 self._waiters.skip_queue(task.queue_id, 2 * POLL_LEFT_FOR / 1000)
                 await self._settle_refused(task, await self._for_specialist(task))
             else:
-                task.payload = await self._value_store.open_text(task.payload)
+                task.payload = await self._value_store.unpack_text(task.payload)
                 return True
         except StoreError as error:
             self._emit(LoopError("remote workers", f"task {task.id} ({task.name}) is left to its lease: {error}"))

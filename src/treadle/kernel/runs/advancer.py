@@ -273,7 +273,7 @@ class Advancer(Service):
                 result, rows, values = self._value_store.fold(result, task.root_id)
                 text, _ = self._value_store.pack(result, task.root_id, "result", VALUE_LIMIT)
             else:
-                text = self._value_store.seal(text)
+                text = self._value_store.encode_text(text)
             finish = finish if text == finish.result else msgspec.structs.replace(finish, result=text)
             events = (Finished(task.step_id, result, task.id),)
         elif task.step_id is not None:

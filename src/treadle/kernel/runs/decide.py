@@ -37,7 +37,7 @@ def store_step(row: StepRow, value_store: ValueStore, root_id: str) -> tuple[Ste
     """The stored form, the row as it will be read back (large values replaced by references), and the large values."""
     body = small_text(row)
     if body is not None:
-        return _stored(row, value_store.seal(body)), row, []
+        return _stored(row, value_store.encode_text(body)), row, []
     blobs: list[PutBlob] = []
     parts: dict[str, Any] = plain(msgspec.structs.replace(row, params={}, returns={}, loop={}))
     replaced: dict[str, dict[str, Any]] = {}
@@ -53,7 +53,7 @@ def store_step(row: StepRow, value_store: ValueStore, root_id: str) -> tuple[Ste
         if folded.attributes is not attributes:
             replaced[name] = folded.attributes
     slim = msgspec.structs.replace(row, **replaced) if replaced else row
-    return _stored(row, value_store.seal(encode(parts, "step", _ROW_LIMIT))), slim, blobs
+    return _stored(row, value_store.encode_text(encode(parts, "step", _ROW_LIMIT))), slim, blobs
 
 
 def _stored(row: StepRow, body: str) -> Step:
@@ -174,7 +174,7 @@ def withdrawn(run: Run, value_store: ValueStore) -> tuple[NewTask, CancelRunTask
     """The row that ends the tasks not in progress of a run that cannot succeed, and the task that advances the run after it."""
     message = "Not started: the run cannot succeed. A retry of the run starts it."
     error = encode({"code": NOT_STARTED, "message": message, "withdrawn": True}, "error", VALUE_LIMIT)
-    inbox = value_store.seal(encode({"error": error}, "inbox", VALUE_LIMIT))
+    inbox = value_store.encode_text(encode({"error": error}, "inbox", VALUE_LIMIT))
     return advance_task(run, derived_id(run.id, f"withdrawn/{run.version + 1}")), CancelRunTasks(run.id, "engine", error, inbox)
 
 
@@ -307,7 +307,7 @@ def left_behind(task: Task, finish: Finish, value_store: ValueStore) -> tuple[tu
 def inbox_row(task: Task, finish: Finish, value_store: ValueStore) -> PutInbox:
     """The result of the step's task, for the next advance of the run."""
     inbox = encode({"task_id": task.id, "result": finish.result, "error": finish.error}, "inbox", VALUE_LIMIT)
-    return PutInbox(task.step_id or "", value_store.seal(inbox))
+    return PutInbox(task.step_id or "", value_store.encode_text(inbox))
 
 
 def inbox_event(step_id: str, inbox: str, value_store: ValueStore) -> Event:

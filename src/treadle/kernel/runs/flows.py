@@ -98,8 +98,8 @@ class Flows(Service):
         flow = Flow(
             id=compiled.digest,
             namespace=self._namespace,
-            sources=self._value_store.seal(encode([list(source) for source in key], "sources", _SOURCES_LIMIT)),
-            program=self._value_store.seal(encode(compiled.program, "program", _SOURCES_LIMIT)),
+            sources=self._value_store.encode_text(encode([list(source) for source in key], "sources", _SOURCES_LIMIT)),
+            program=self._value_store.encode_text(encode(compiled.program, "program", _SOURCES_LIMIT)),
         )
         return flow, Program.load(compiled.program), compiled
 
@@ -133,8 +133,8 @@ class Flows(Service):
         flow = Flow(
             id=digest_of(encode_program(loaded, locations=False)),
             namespace=self._namespace,
-            sources=self._value_store.seal("[]"),
-            program=self._value_store.seal(encode(loaded.dump(), "program", _SOURCES_LIMIT)),
+            sources=self._value_store.encode_text("[]"),
+            program=self._value_store.encode_text(encode(loaded.dump(), "program", _SOURCES_LIMIT)),
         )
         return flow, loaded
 

@@ -300,8 +300,8 @@ class RunOperations(Service, RunsApi):
         return await self.show(
             RunDetail,
             run,
-            inputs=await self._opened(run.inputs),
-            outputs=await self._opened(run.outputs) if run.state == RunState.COMPLETED else None,
+            inputs=await self._unpack(run.inputs),
+            outputs=await self._unpack(run.outputs) if run.state == RunState.COMPLETED else None,
             why=why_run(run, reason),
             usage=total(rows),
             budget_micros=None if budget is None else budget.limit_micros,
@@ -314,7 +314,7 @@ class RunOperations(Service, RunsApi):
             published=await self._published(run),
         )
 
-    async def _opened(self, stored: str | None) -> Json:
+    async def _unpack(self, stored: str | None) -> Json:
         """The values, or an error in their place if they cannot be read."""
         try:
             return await self._value_store.unpack(stored)
@@ -331,7 +331,7 @@ class RunOperations(Service, RunsApi):
             except (TimeoutError, RunFailed, RunCanceled):
                 pass  # the outcome is read below
         run = await self._reads.get_current(requested_run.id)
-        outputs = await self._opened(run.outputs) if run.state == RunState.COMPLETED else None
+        outputs = await self._unpack(run.outputs) if run.state == RunState.COMPLETED else None
         reason = await self._reads.why(run.id)
         return RunOutputs(
             id=requested_run.id,

@@ -185,7 +185,7 @@ class SearchPlan:
 
 
 def plan(query: Query, now: int, *, words_indexed: bool = True) -> SearchPlan:
-    """Choose the index; without `words_indexed` (errors are sealed) errors are not found by their words."""
+    """Choose the index; without `words_indexed` (errors are encoded) errors are not found by their words."""
     parts = parts_of(query)
     after, before = _bounds(parts, now)
     plans: dict[str, SearchPlan] = {}

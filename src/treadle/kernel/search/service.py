@@ -53,12 +53,12 @@ class SearchPage(Generic[T]):
 
 
 class Search(Service):
-    """Searches of one namespace; changes nothing. `sealed` means that errors are stored encrypted, so no index has their words."""
+    """Searches of one namespace; changes nothing. `encoded`: a codec encodes errors, so no index has their words."""
 
-    def __init__(self, core: Core, list_doing: ListDoing, *, sealed: bool) -> None:
+    def __init__(self, core: Core, list_doing: ListDoing, *, encoded: bool) -> None:
         super().__init__(core)
         self._list_doing = list_doing
-        self._sealed = sealed
+        self._encoded = encoded
 
     async def list_runs(
         self, where: str, *, more: Sequence[Query] = (), before_id: Ref | None = None, limit: int = 50
@@ -88,7 +88,7 @@ class Search(Service):
     async def _search(self, source: _Source[T], query: Query, before_id: Ref | None, limit: int) -> SearchPage[T]:
         check_limit(limit)
         now = await self._store.now()
-        chosen = plan(query, now, words_indexed=not self._sealed)
+        chosen = plan(query, now, words_indexed=not self._encoded)
         after = chosen.after or 0
         at = NEWEST if before_id is None else await source.position(parse_id(before_id, "cursor"))
         if chosen.before is not None:
@@ -142,12 +142,12 @@ class Search(Service):
             )
             for name in loaded & _VALUES:
                 if (text := values[name]) is not None:
-                    more |= await self._opened(name, text)
+                    more |= await self._unpack(name, text)
             if matches(query, _subject(record, wants_error, **more), now):
                 matching.append(record)
         return matching
 
-    async def _opened(self, name: str, text: str) -> dict[str, Json]:
+    async def _unpack(self, name: str, text: str) -> dict[str, Json]:
         """The value; nothing if it cannot be read."""
         try:
             return {name: await self._value_store.unpack(text)}

@@ -241,7 +241,7 @@ class SearchStore(Protocol):
     async def list_with_words(self, span: ScanRange, words: Sequence[str], limit: int) -> list[Place]:
         """Return at least `limit` runs, or ended tasks, of the span whose error has all these words, newest first.
 
-        Fewer means that there are no others. A word may end in `*`. Sealed errors are not found.
+        Fewer means that there are no others. A word may end in `*`. Encoded errors are not found.
         """
 
     async def list_failing_tasks(self, span: ScanRange, limit: int) -> list[Place]:

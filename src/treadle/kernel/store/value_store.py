@@ -19,9 +19,9 @@ from treadle.kernel.store.units import Finish, PutBlob
 from treadle.model.errors import TreadleError, UnreadableValue
 from treadle.model.tasks import Task
 from treadle.model.values import (
+    CODEC_MARK,
     MEASURED,
     PAYLOAD_LIMIT,
-    SEALED_MARK,
     BlobRef,
     Json,
     decode,
@@ -64,9 +64,9 @@ class Folded(NamedTuple):
     values: dict[str, Json]
 
 
-def seal(text: str, codec: Codec) -> str:
+def encode_text(text: str, codec: Codec) -> str:
     """Return the text encoded with the codec."""
-    return f"{SEALED_MARK}{codec.name}:{codec.encode(text)}"
+    return f"{CODEC_MARK}{codec.name}:{codec.encode(text)}"
 
 
 class ValueStore:
@@ -79,7 +79,7 @@ class ValueStore:
         self._cached = 0
 
     @property
-    def is_sealed(self) -> bool:
+    def has_codec(self) -> bool:
         """Whether a codec encodes stored values."""
         return self._codec is not None
 
@@ -93,7 +93,7 @@ class ValueStore:
         referring = any(isinstance(value, BlobRef) for value in attributes.values())
         text = "" if referring else encode(attributes, what, limit)
         if len(text) <= BIG and not referring:
-            return self.seal(text), ()
+            return self.encode_text(text), ()
         packed: dict[str, Json] = {}
         blobs = []
         for name, value in attributes.items():
@@ -107,15 +107,15 @@ class ValueStore:
             else:
                 packed[name] = wrapped(value)
         if not blobs and not referring:
-            return self.seal(text), ()
-        return self.seal(f"@refs:{encode(packed, what, 2 * limit)}"), tuple(blobs)
+            return self.encode_text(text), ()
+        return self.encode_text(f"@refs:{encode(packed, what, 2 * limit)}"), tuple(blobs)
 
     def pack_known(
         self, attributes: dict[str, Json], root_id: str, what: str = "payload", limit: int = PAYLOAD_LIMIT
     ) -> tuple[str, tuple[PutBlob, ...]]:
         """Pack attributes made of values that were packed or checked before: faster than `pack` for small ones."""
         text = small_text(attributes)
-        return self.pack(attributes, root_id, what, limit) if text is None else (self.seal(text), ())
+        return self.pack(attributes, root_id, what, limit) if text is None else (self.encode_text(text), ())
 
     def fold(self, attributes: dict[str, Json], root_id: str, what: str = "value") -> Folded:
         """Replace large attributes by references; return also the values to store."""
@@ -142,7 +142,7 @@ class ValueStore:
 
     def pack_blob(self, text: str, root_id: str) -> PutBlob:
         """Return the row for one large value."""
-        return PutBlob(self.digest(text), self.seal(text), root_id)
+        return PutBlob(self.digest(text), self.encode_text(text), root_id)
 
     @staticmethod
     def digest(text: str) -> str:
@@ -176,20 +176,20 @@ class ValueStore:
         packed = self.pack(self.unfold(text), "", limit=MEASURED)[0]
         return msgspec.json.encode(msgspec.to_builtins(self.unfold(packed)), order="deterministic")
 
-    async def open_text(self, text: str) -> str:
+    async def unpack_text(self, text: str) -> str:
         """Return the object that was packed, as plain JSON text."""
         return encode(await self.unpack(text), "value", MEASURED)
 
-    async def open_task(self, task: Task) -> Task:
+    async def unpack_task(self, task: Task) -> Task:
         """Replace stored references in the task's payload and result by their JSON; an unreadable value becomes an error."""
         for name in ("payload", "result"):
             stored = getattr(task, name)
             if stored is not None and stored.startswith("@"):
                 try:
-                    opened = await self.open_text(stored)
+                    unpacked = await self.unpack_text(stored)
                 except (UnreadableValue, ValueLost) as error:
-                    opened = encode(unreadable_json(error))
-                setattr(task, name, opened)
+                    unpacked = encode(unreadable_json(error))
+                setattr(task, name, unpacked)
         return task
 
     async def load(self, digests: Sequence[str]) -> dict[str, Json]:
@@ -215,23 +215,23 @@ class ValueStore:
         while self._cached > _CACHE_LIMIT and len(self._cache) > 1:
             self._cached -= self._cache.popitem(last=False)[1][1]
 
-    def seal(self, text: str) -> str:
+    def encode_text(self, text: str) -> str:
         """Return the text to store, encoded if there is a codec."""
-        return text if self._codec is None else seal(text, self._codec)
+        return text if self._codec is None else encode_text(text, self._codec)
 
     def is_foreign(self, text: str) -> bool:
         """Return whether the text was encoded by a codec that this process does not have."""
-        return text.startswith(SEALED_MARK) and (self._codec is None or not text.startswith(f"{SEALED_MARK}{self._codec.name}:"))
+        return text.startswith(CODEC_MARK) and (self._codec is None or not text.startswith(f"{CODEC_MARK}{self._codec.name}:"))
 
     def plain(self, text: str) -> str:
         """Return the decoded text."""
-        if not text.startswith(SEALED_MARK):
+        if not text.startswith(CODEC_MARK):
             return text
         if self._codec is None or self.is_foreign(text):
             raise foreign_value(text)
         name = self._codec.name
         try:
-            return self._codec.decode(text[len(SEALED_MARK) + len(name) + 1 :])
+            return self._codec.decode(text[len(CODEC_MARK) + len(name) + 1 :])
         except Exception as error:
             raise UnreadableValue(f"The codec {name!r} cannot read a stored value: {error}") from error
 

@@ -69,7 +69,7 @@ class TaskRecords(Service):
 
     async def detail(self, task: model.Task, kind: type[T] = TaskDetail) -> T:  # type: ignore[assignment]
         """Everything about a task that was read already."""
-        task = await self._value_store.open_task(task)
+        task = await self._value_store.unpack_task(task)
         tags = await self._store.search.list_tags([task.id])
         return self.show(
             kind,

@@ -177,7 +177,7 @@ class Tasks(Service, TasksApi):
             with suppress(TimeoutError, TaskFailed, TaskCanceled, TaskIgnored):
                 await self._wait(task.id, wait_for)
             task = await self._records.find(task_id, access)
-        task = await self._value_store.open_task(task)
+        task = await self._value_store.unpack_task(task)
         return record_of(
             TaskResult,
             task,

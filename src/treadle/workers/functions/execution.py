@@ -321,7 +321,7 @@ class FunctionExecution:
         context, now = self.context, self.now()
         if context is None:
             return
-        is_open = not self.runtime.value_store.is_sealed  # the progress of a task is stored as plain text
+        is_open = not self.runtime.value_store.has_codec  # the progress of a task is stored as plain text
         steps = [
             Recorded(
                 id=step_id(self.run_id, place, redo),

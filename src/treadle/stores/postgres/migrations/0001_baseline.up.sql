@@ -580,7 +580,7 @@ create function treadle_new_id() returns uuid language sql volatile as $$
 $$;
 
 -- Enqueue a task inside the caller's own transaction, from any driver; answers the id of the task that now stands for it.
--- Keys: name (required), payload (an object) or sealed (text after a codec), namespace, task_list, priority, delay_for,
+-- Keys: name (required), payload (an object) or encoded (text after a codec), namespace, task_list, priority, delay_for,
 -- unique_key, idempotency_key, idempotency_for, limit_key, policy, timeout_for, progress_for, deadline_for, trace_id, root_id, id.
 -- Durations are in milliseconds. Raises 22023 for what cannot be used, TR001 for a list that drains, TR002 for a full queue.
 create function treadle_enqueue_v1(spec json) returns uuid language plpgsql volatile set search_path from current as $$
@@ -590,7 +590,7 @@ declare
   namespace_ constant text := coalesce(spec ->> 'namespace', 'default');
   task_list_ constant text := coalesce(spec ->> 'task_list', 'default');
   name_ constant text := spec ->> 'name';
-  payload_ constant text := coalesce(spec ->> 'sealed', (spec -> 'payload')::text, '{}');
+  payload_ constant text := coalesce(spec ->> 'encoded', (spec -> 'payload')::text, '{}');
   delay_for constant bigint := coalesce((spec ->> 'delay_for')::bigint, 0);
   unique_ constant text := spec ->> 'unique_key';
   once constant text := spec ->> 'idempotency_key';
@@ -604,7 +604,7 @@ begin
   problem := coalesce((
     select 'the key ' || quote_literal(given) || ' is not known'
     from json_object_keys(spec) as given
-    where given not in ('id', 'name', 'payload', 'sealed', 'namespace', 'task_list', 'priority', 'delay_for', 'unique_key',
+    where given not in ('id', 'name', 'payload', 'encoded', 'namespace', 'task_list', 'priority', 'delay_for', 'unique_key',
       'idempotency_key', 'idempotency_for', 'limit_key', 'policy', 'timeout_for', 'progress_for', 'deadline_for', 'trace_id',
       'root_id', 'compare', 'notify', 'created_by')
     limit 1
@@ -632,7 +632,7 @@ begin
     where given is null -- a policy is any object: a newer version may have added fields
     limit 1
   ));
-  if problem is null and spec ->> 'sealed' is null and json_typeof(coalesce(spec -> 'payload', '{}')) <> 'object' then
+  if problem is null and spec ->> 'encoded' is null and json_typeof(coalesce(spec -> 'payload', '{}')) <> 'object' then
     problem := 'the payload must be an object';
   end if;
   if problem is null and coalesce((spec ->> 'priority')::integer, 0) not between -1000000 and 1000000 then

@@ -16,7 +16,7 @@ exception when others then
 end
 $$;
 
--- With a codec the bodies are sealed: then the view shows only the other columns.
+-- With a codec the bodies are encoded: then the view shows only the other columns.
 create view external_production_records_view as
 select id as object_id, namespace, task_id as render_job_id, run_id, root_id,
   body ->> 'declared_render_type_ref' as declared_render_type_ref,

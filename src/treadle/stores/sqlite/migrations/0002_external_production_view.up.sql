@@ -2,7 +2,7 @@
 
 insert into legal_transitions (entity, from_state, to_state) values ('external_production_record', 'live', 'ended');
 
--- With a codec the bodies are sealed: then the view shows only the other columns.
+-- With a codec the bodies are encoded: then the view shows only the other columns.
 create view external_production_records_view as
 select id as object_id, namespace, task_id as render_job_id, run_id, root_id,
   body ->> '$.declared_render_type_ref' as declared_render_type_ref,
