@@ -9,9 +9,10 @@ import pytest
 from treadle.api.contract import Call
 from treadle.api.facade import all_calls
 from treadle.engine import Engine
-from treadle.engine.operations import GROUP_MODULES, make_service
+from treadle.engine.kernel import APPLICATIONS
+from treadle.engine.operations import make_service
 
-CALLS = [call for call in all_calls() if call.group not in GROUP_MODULES]
+CALLS = [call for call in all_calls() if call.group not in APPLICATIONS]
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.id)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from treadle.engine.results import Results
 from treadle.kernel.core import STORE_TIMEOUT, Core
@@ -78,13 +78,29 @@ if TYPE_CHECKING:
     from treadle.workers.lease_sidecar.link import SidecarOptions
     from treadle.workers.notifications import AlertSender, Notifier
 
-EXTENSIONS = {"goals": ("treadle.goals.extension", "Goals")}
-"""The extensions of every engine by the attribute of the engine that each is, with their modules and classes."""
+class Application(NamedTuple):
+    """A package above the engine that performs a group of operations of the API; its modules are imported on first use."""
+
+    operations: str
+    """The module whose `make_operations(engine)` returns the implementation of the group."""
+    attribute: str = ""
+    """The attribute of the engine that is its `Extension`; empty: it extends no engine."""
+    extension: str = ""
+    """The module and the class of that."""
+
+
+APPLICATIONS = {
+    "dispatch": Application("treadle.dispatch.operations"),
+    "handlers": Application("treadle.agents.handler_operations"),
+    "objectives": Application("treadle.goals.operations", "goals", "treadle.goals.extension:Goals"),
+}
+"""The applications, by their group."""
 
 
 def make_extensions() -> dict[str, Extension]:
     """Return new extensions for an engine, by the name of its attribute."""
-    return {name: getattr(import_module(module), kind)() for name, (module, kind) in EXTENSIONS.items()}
+    places = {application.attribute: application.extension.partition(":") for application in APPLICATIONS.values()}
+    return {name: getattr(import_module(module), kind)() for name, (module, _, kind) in places.items() if name}
 
 
 class Extension(Protocol):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.api.contract import Call
 from treadle.api.facade import Api, protocol_of
+from treadle.engine.kernel import APPLICATIONS
 from treadle.kernel.guard import Guard
 from treadle.model.access import Access
 from treadle.model.clock import milliseconds
@@ -76,14 +77,6 @@ def make_service(kernel: Kernel, group: str) -> Any:
             return attrgetter(SERVICES[group])(kernel)
 
 
-GROUP_MODULES = {
-    "dispatch": "treadle.dispatch.operations",
-    "handlers": "treadle.agents.handler_operations",
-    "objectives": "treadle.goals.operations",
-}
-"""The modules of the applications that perform groups themselves: `make_operations(engine)` returns the implementation."""
-
-
 class Operations(Api):
     """The operations on an engine, for one caller."""
 
@@ -106,9 +99,8 @@ class Operations(Api):
     def _guard(self, group: str) -> Guard:
         kernel = self.engine.kernel
         if group not in kernel.guards:
-            service: Any
-            if group in GROUP_MODULES:
-                service = import_module(GROUP_MODULES[group]).make_operations(self.engine)
+            if group in APPLICATIONS:
+                service = import_module(APPLICATIONS[group].operations).make_operations(self.engine)
             else:
                 service = make_service(kernel, group)
             kernel.guards[group] = Guard(group, protocol_of(group), service, kernel.store, kernel.settings.namespace)
