@@ -338,3 +338,18 @@ async def test_a_list_restricted_token_sees_and_starts_only_runs_of_its_list(sce
     assert "bar" not in str(reused.value)
     with pytest.raises(Exception, match="bar"):
         await cook.runs.start_from_source(SOURCES, "tea.Brew", {"litres": 1.0, "cups": []}, task_list="bar")
+
+
+@pytest.mark.parametrize("call", ["get", "outputs", "transitions", "logs", "tasks", "usage"])
+async def test_a_call_reads_the_row_of_its_run_once(scene: Scene, monkeypatch: pytest.MonkeyPatch, call: str):
+    started = await brew(scene)
+    runs = scene.engine.kernel.store.runs
+    find, read_ids = runs.find, list[str]()
+
+    async def counted(run_id: str) -> object:
+        read_ids.append(run_id)
+        return await find(run_id)
+
+    monkeypatch.setattr(runs, "find", counted)
+    await getattr(scene.api.runs, call)(started.id)
+    assert read_ids == [started.id]

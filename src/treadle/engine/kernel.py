@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from treadle.workers.lease_sidecar.link import SidecarOptions
     from treadle.workers.notifications import AlertSender, Notifier
 
+
 class Application(NamedTuple):
     """A package above the engine that performs a group of operations of the API; its modules are imported on first use."""
 

@@ -120,10 +120,10 @@ class System(Service):
 
     async def _why_run(self, run_id: str) -> Why | None:
         try:
-            run = await self._run_reads().get_current(run_id)
+            run = await self._run_reads().get_run(run_id)
         except RunNotFound:
             return None
-        return why_run(run, await self._run_reads().why(run_id))
+        return why_run(await self._run_reads().get_current(run), await self._run_reads().why(run))
 
     async def _why_record(self, record_id: str) -> Why | None:
         record = await self._store.records.find(record_id)

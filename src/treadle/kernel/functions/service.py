@@ -510,6 +510,10 @@ class Functions(Service):
 
     async def query(self, run_id: Ref, name: str) -> Json:
         """The value that the function last published under the name, also after its end; or `NotFound` (`nothing_published`)."""
+        return (await self.get_published(run_id, name)).get("value")
+
+    async def get_published(self, run_id: Ref, name: str) -> dict[str, Json]:
+        """The same with its time, as in `list_published`."""
         values = await self.list_published(run_id)
         if name not in values:
             published = f"It has published {', '.join(values)}." if values else "It has published nothing."
@@ -517,7 +521,7 @@ class Functions(Service):
                 f"The function of the run {run_id} has not called `ctx.publish({name!r}, ...)`. {published}",
                 code="nothing_published",
             )
-        return values[name].get("value")
+        return values[name]
 
     async def _loaded(self, value: Any) -> Any:
         return (await self._value_store.load([value.digest]))[value.digest] if isinstance(value, BlobRef) else value

@@ -294,9 +294,9 @@ class RunOperations(Service, RunsApi):
 
     async def get(self, run_id: str, *, access: Access = OPEN) -> RunDetail:
         run = await self._reads.get_visible(run_id, access)
-        current = await self._reads.get_current(run.id)
-        reason = await self._reads.why(run.id)
-        rows, budget = await self._reads.usage(run.id)
+        current = await self._reads.get_current(run)
+        reason = await self._reads.why(run)
+        rows, budget = await self._reads.usage(run)
         return await self.show(
             RunDetail,
             run,
@@ -305,8 +305,8 @@ class RunOperations(Service, RunsApi):
             why=why_run(run, reason),
             usage=total(rows),
             budget_micros=None if budget is None else budget.limit_micros,
-            awaited_signals=await self._reads.list_awaited_signals(run.id),
-            takeovers=await _takeovers(self._reads, run.id),
+            awaited_signals=await self._reads.list_awaited_signals(current),
+            takeovers=await _takeovers(self._reads, run),
             missing_handlers=await self._missing_handlers(run),
             continued_as=None if current.id == run.id else current.id,
             chain_id=run.chain_id,
@@ -330,9 +330,9 @@ class RunOperations(Service, RunsApi):
                 await self._wait(requested_run.id, wait_for)
             except (TimeoutError, RunFailed, RunCanceled):
                 pass  # the outcome is read below
-        run = await self._reads.get_current(requested_run.id)
+        run = await self._reads.get_current(requested_run if not wait_for else requested_run.id)
         outputs = await self._unpack(run.outputs) if run.state == RunState.COMPLETED else None
-        reason = await self._reads.why(run.id)
+        reason = await self._reads.why(run)
         return RunOutputs(
             id=requested_run.id,
             workflow=run.workflow,
@@ -347,7 +347,7 @@ class RunOperations(Service, RunsApi):
 
     async def transitions(self, run_id: str, *, access: Access = OPEN) -> RunTransitions:
         run = await self._reads.get_visible(run_id, access)
-        return RunTransitions(run.id, [transition_record(transition) for transition in await self._reads.list_transitions(run.id)])
+        return RunTransitions(run.id, [transition_record(transition) for transition in await self._reads.list_transitions(run)])
 
     async def logs(
         self, run_id: str, *, limit: int = 200, before: int | None = None, after: int | None = None, access: Access = OPEN
@@ -355,8 +355,8 @@ class RunOperations(Service, RunsApi):
         if before is not None and after is not None:
             raise InvalidInput("Give either before or after, not both.")
         run = await self._reads.get_visible(run_id, access)
-        numbered_lines = await self._reads.page_lines(run.id, limit, before, after)
-        paths = await self._reads.list_paths(run.id, [line.step_id for _, line in numbered_lines])
+        numbered_lines = await self._reads.page_lines(run, limit, before, after)
+        paths = await self._reads.list_paths(run, [line.step_id for _, line in numbered_lines])
         lines = [run_line(number, line, paths) for number, line in numbered_lines]
         earlier = lines[0].number if lines and len(lines) == limit and after is None else None
         return RunLogPage(run.id, lines, earlier, lines[-1].number if lines else after or 0)
@@ -364,13 +364,13 @@ class RunOperations(Service, RunsApi):
     async def tasks(self, run_id: str, *, limit: int = 100, access: Access = OPEN) -> TaskPage:
         check_limit(limit)
         run = await self._reads.get_visible(run_id, access)
-        tasks = await self._reads.list_live_tasks(run.id, limit)
+        tasks = await self._reads.list_live_tasks(run, limit)
         return TaskPage([self._tasks.show(Task, task) for task in tasks], next_before=None)
 
     async def usage(self, run_id: str, *, access: Access = OPEN) -> RunUsage:
         run = await self._reads.get_visible(run_id, access)
-        rows, budget = await self._reads.usage(run.id)
-        paths = await self._reads.list_paths(run.id, [row.step_id for row in rows])
+        rows, budget = await self._reads.usage(run)
+        paths = await self._reads.list_paths(run, [row.step_id for row in rows])
         return RunUsage(
             run_id=run.id,
             budget_micros=None if budget is None else budget.limit_micros,
@@ -389,7 +389,7 @@ class RunOperations(Service, RunsApi):
         access: Access = OPEN,
     ) -> SignalSent:
         run = await self._reads.get_visible(run_id, access)
-        awaited = await self._reads.list_awaited_signals(run.id)
+        awaited = await self._reads.list_awaited_signals(run)
         is_new = await self._functions.signal(run.id, name, plain_object(payload), idempotency_key=idempotency_key, actor=actor)
         still_awaited = await self._reads.list_awaited_signals(run.id)
         return SignalSent(run.id, name, is_new, name in awaited, still_awaited)
@@ -405,10 +405,9 @@ class RunOperations(Service, RunsApi):
 
     async def query(self, run_id: str, name: str, *, access: Access = OPEN) -> PublishedValue:
         functions, run = self._functions, await self._reads.get_visible(run_id, access)
-        value = await functions.query(run.id, name)
-        at = (await functions.list_published(run.id))[name].get("at")
-        current = await functions.get_current(run.id)
-        return PublishedValue(current.id, name, value, Instant.of(at if type(at) is int else 0))
+        published = await functions.get_published(run.id, name)
+        current, at = await self._reads.get_current(run), published.get("at")
+        return PublishedValue(current.id, name, published.get("value"), Instant.of(at if type(at) is int else 0))
 
     async def update(
         self,
@@ -433,7 +432,7 @@ class RunOperations(Service, RunsApi):
         return await self.show(Run, await self._runs.pause(run_id, actor=actor))
 
     async def resume(self, run_id: str, *, actor: str = "operator", access: Access = OPEN) -> Run:
-        run = await self._reads.get_current((await self._reads.get_visible(run_id, access)).id)
+        run = await self._reads.get_current(await self._reads.get_visible(run_id, access))
         if run.finished:
             raise IllegalTransition("run", run.id, run.state, "resume", RUN.possible(run.state))
         return await self.show(Run, await self._runs.resume(run.id, actor=actor))
@@ -443,8 +442,8 @@ class RunOperations(Service, RunsApi):
 
     async def retry(self, run_id: str, *, step: str | None = None, actor: str = "operator", access: Access = OPEN) -> Run:
         run = await self._reads.get_visible(run_id, access)
-        run = await self._reads.get_current(run.id)
-        step_id = None if step is None else (await self._reads.get_step(run.id, step)).id
+        run = await self._reads.get_current(run)
+        step_id = None if step is None else (await self._reads.get_step(run, step)).id
         return await self.show(Run, await self._runs.retry(run.id, step_id, actor=actor))
 
     async def rerun(
@@ -468,7 +467,7 @@ class RunOperations(Service, RunsApi):
     ) -> ForkPreview:
         check_limit(limit)
         run = await self._reads.get_visible(run_id, access)
-        row = await self._reads.get_step(run.id, step)
+        row = await self._reads.get_step(run, step)
         calls = await self._forks.list_calls(run, row.id, with_result=with_result)
         return ForkPreview(run.id, row.id, row.path, calls[:limit], len(calls), not run.finished)
 
@@ -484,7 +483,7 @@ class RunOperations(Service, RunsApi):
         access: Access = OPEN,
     ) -> RunStarted:
         run = await self._reads.get_visible(run_id, access)
-        step_id = (await self._reads.get_step(run.id, step)).id
+        step_id = (await self._reads.get_step(run, step)).id
         started = await self._forks.fork(run, step_id, inputs=inputs or {}, result=result, replace=replace, actor=actor)
         return await self.show_started(started, access)
 
@@ -519,12 +518,12 @@ class FunctionOperations(FunctionsApi):
         return await self._shown.show(RunAdopted, run, servers=servers)
 
 
-async def _takeovers(reads: RunReads, run_id: str) -> list[Takeover]:
+async def _takeovers(reads: RunReads, run: StoredRun) -> list[Takeover]:
     takeovers = [
         (transition, task or StoredTask(id=transition.entity_id, queue_id=0))
-        for transition, task in await reads.list_takeovers(run_id)
+        for transition, task in await reads.list_takeovers(run)
     ]
-    paths = await reads.list_paths(run_id, [task.step_id for _, task in takeovers])
+    paths = await reads.list_paths(run, [task.step_id for _, task in takeovers])
     return [
         Takeover(
             Instant.of(transition.at), task.id, task.name or None, task.step_id, paths.get(task.step_id or ""), transition.actor

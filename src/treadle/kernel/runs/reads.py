@@ -56,9 +56,9 @@ class RunReads(Service):
         super().__init__(core)
         self._why_awaiting = why_awaiting
 
-    async def get_run(self, run_id: Ref) -> Run:
-        """The run, or `RunNotFound`."""
-        return await self._get_run(run_id)
+    async def get_run(self, run: Ref) -> Run:
+        """The run, or `RunNotFound`. The row of a run, which the caller has just read, is returned as it is."""
+        return run if isinstance(run, Run) else await self._get_run(run)
 
     async def get_visible(self, run_id: Ref, access: Access) -> Run:
         """The run; raises `RunNotFound` if the caller may not see its list."""

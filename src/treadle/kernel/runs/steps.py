@@ -365,7 +365,7 @@ class StepOperations(Service, StepsApi):
             params, returns, loop = [await self._reads.open_values(values) for values in (params, returns, loop)]
         lines = [
             (number, line)
-            for number, line in await self._reads.page_lines(run.id, _LOOKED_AT)
+            for number, line in await self._reads.page_lines(run, _LOOKED_AT)
             if line.step_id == row.id or (task_id is not None and line.task_id == task_id)
         ]
         task = None if task_id is None else await self._task(task_id)
@@ -397,7 +397,7 @@ class StepOperations(Service, StepsApi):
         self, run_id: str, step: str, result: dict[str, Json] | None = None, *, actor: str = "operator", access: Access = OPEN
     ) -> StepCompletion:
         run = await self._reads.get_visible(run_id, access)
-        row = await self._reads.get_step(run.id, step)
+        row = await self._reads.get_step(run, step)
         done = await self._runs.continue_step(run.id, row.id, result, actor=actor)
         return StepCompletion(run.id, row.id, row.path, done)
 
@@ -405,7 +405,7 @@ class StepOperations(Service, StepsApi):
         self, run_id: str, step: str, message: str, *, code: str = "failed", actor: str = "operator", access: Access = OPEN
     ) -> StepCompletion:
         run = await self._reads.get_visible(run_id, access)
-        row = await self._reads.get_step(run.id, step)
+        row = await self._reads.get_step(run, step)
         done = await self._runs.fail_step(run.id, row.id, message, code=code, actor=actor)
         return StepCompletion(run.id, row.id, row.path, done)
 
