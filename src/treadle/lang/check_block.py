@@ -17,10 +17,10 @@ from treadle.lang.check_call import check_call
 from treadle.lang.check_expr import check_after, infer, known_if, require_boolean
 from treadle.lang.check_script import check_script
 from treadle.lang.check_yield import check_yields, fails, given_although_failed, given_by, targets_inside
-from treadle.lang.diagnostics import Edit, Fix, Source
+from treadle.lang.diagnostics import Edit, Fix
 from treadle.lang.names import Declared, Definition, Kind
 from treadle.lang.resolution import check_unique
-from treadle.lang.scope import CheckContext, CheckScope, StepInfo, YieldTarget
+from treadle.lang.scope import CheckScope, StepInfo, YieldTarget
 from treadle.lang.types import (
     JSON,
     LONG,
@@ -40,62 +40,55 @@ from treadle.lang.types import (
 )
 
 
-def check_block(block: nodes.Block, around: CheckScope, context: CheckContext) -> None:
+def check_block(block: nodes.Block, around: CheckScope) -> None:
     """Check one block and everything below it."""
-    opening = around.opening
     if block.too_deep:
-        context.reporter.report("too-deep", opening.source, block.span, limit=nodes.MAX_BLOCKS, what="this block")
+        around.report("too-deep", block.span, limit=nodes.MAX_BLOCKS, what="this block")
         return
     if block.script is not None:
-        check_script(block.script, around.inputs, opening.source, context)
+        check_script(block.script, around)
         return
     if block.cases is not None:
-        _check_cases(block, block.cases, around.nested(label="case"), context)
+        _check_cases(block, block.cases, around.nested(label="case"))
         return
     scope = around.nested()
     if block.foreach is not None:
-        scope.loop = loop = _check_foreach(block.foreach, around.nested(label="foreach"), context)
-        _check_mode(block.foreach, around.targets.own, loop.type, opening.source, context)
+        scope.loop = loop = _check_foreach(block.foreach, around.nested(label="foreach"))
+        _check_mode(block.foreach, around.targets.own, loop.type, scope)
         scope.inputs = around.inputs.inside(Attributes({loop.name.text: loop}), may_have_more=False)
-    context.bindings.scopes.append((block.span, scope))
-    _check_statements(block, scope, context)
+    scope.context.bindings.scopes.append((block.span, scope))
+    _check_statements(block, scope)
 
 
-def _check_foreach(foreach: nodes.Foreach, view: CheckScope, context: CheckContext) -> Definition:
+def _check_foreach(foreach: nodes.Foreach, scope: CheckScope) -> Definition:
     """Check the list, and return the loop variable."""
-    type_, source = required(infer(foreach.iterable, view, context)), view.opening.source
+    type_ = required(infer(foreach.iterable, scope))
     if not isinstance(type_, ListType) and not is_anything(type_):
-        context.reporter.warn("foreach-type", source, foreach.iterable.span, variable=foreach.variable.text, type=describe(type_))
+        scope.warn("foreach-type", foreach.iterable.span, variable=foreach.variable.text, type=describe(type_))
     element = type_.element if isinstance(type_, ListType) else UNKNOWN
-    return Definition(Kind.LOOP, foreach.variable, element, source, foreach)
+    return Definition(Kind.LOOP, foreach.variable, element, scope.opening.source, foreach)
 
 
-def _check_mode(foreach: nodes.Foreach, owner: YieldTarget, element: Type, source: Source, context: CheckContext) -> None:
+def _check_mode(foreach: nodes.Foreach, owner: YieldTarget, element: Type, scope: CheckScope) -> None:
     """Check that the return that collects the errors of a foreach can hold them."""
     if foreach.mode is not None:
-        context.extensions.append((foreach.mode.text, source, foreach.mode.span))
+        scope.extend(foreach.mode.text, foreach.mode.span)
     name = foreach.failed
     if name is None:
         return
     definition = (owner.returns or {}).get(name.text)
     if definition is None:
         if owner.declared is not None:
-            context.misyielded[id(owner.declared.node)] = None
+            scope.context.misyielded[id(owner.declared.node)] = None
         valid = owner.returns or ()
-        context.reporter.report("collect-errors:missing", source, name.span, valid=valid, near=name.text, owner=owner.key)
+        scope.report("collect-errors:missing", name.span, valid=valid, near=name.text, owner=owner.key)
         return
-    context.use(source, name, definition)
+    scope.use(name, definition)
     error = RecordType((("index", LONG), ("item", element), ("error", STRING), ("error_type", STRING)))
-    wrong = misfit(list_of(error), definition.type, context.tables.fields)
+    wrong = misfit(list_of(error), definition.type, scope.context.tables.fields)
     if wrong is not None or required(definition.type) == JSON:
-        context.reporter.report(
-            "collect-errors:type",
-            source,
-            name.span,
-            name=name.text,
-            owner=owner.key,
-            type=describe(definition.type),
-            detail=_field(wrong),
+        scope.report(
+            "collect-errors:type", name.span, name=name.text, owner=owner.key, type=describe(definition.type), detail=_field(wrong)
         )
 
 
@@ -112,71 +105,68 @@ def _field(wrong: Misfit | None) -> str:
     return f", whose `{name}` must be {describe(wrong.wanted)}, but {actual}"
 
 
-def _check_cases(block: nodes.Block, cases: tuple[nodes.Case, ...], view: CheckScope, context: CheckContext) -> None:
-    source = view.opening.source
+def _check_cases(block: nodes.Block, cases: tuple[nodes.Case, ...], scope: CheckScope) -> None:
     defaults = [case for case in cases if case.condition is None]
     if len(defaults) != 1 or cases[-1].condition is not None:
-        context.reporter.report("when-default", source, defaults[0].span if defaults else block.span)
-    check_overlap(cases, source, context)
-    before = otherwise = view.known
+        scope.report("when-default", defaults[0].span if defaults else block.span)
+    check_overlap(cases, scope)
+    before = otherwise = scope.known
     for case in cases:
         non_null = otherwise
         if case.condition is not None:
-            require_boolean(case.condition, view, context, "a case condition")
-            non_null = before | known_if(True, case.condition, view)
-            otherwise |= known_if(False, case.condition, view)
-        inner = view.nested()
+            require_boolean(case.condition, scope, "a case condition")
+            non_null = before | known_if(True, case.condition, scope)
+            otherwise |= known_if(False, case.condition, scope)
+        inner = scope.nested()
         inner.known = non_null
-        check_block(case.block, inner, context)
+        check_block(case.block, inner)
 
 
-def _check_statements(block: nodes.Block, scope: CheckScope, context: CheckContext) -> None:
+def _check_statements(block: nodes.Block, scope: CheckScope) -> None:
     steps = block.steps
-    check_unique(steps, "duplicate-step", scope.opening, context)
-    _check_order(block, scope, context)
+    check_unique(steps, "duplicate-step", scope)
+    _check_order(block, scope)
     for index, step in enumerate(steps):
         if step.name.text not in scope.steps:
-            scope.steps[step.name.text] = _step_info(step, index, scope, context)
+            scope.steps[step.name.text] = _step_info(step, index, scope)
     for statement in block.statements:
         match statement:
             case nodes.Step():
                 info = scope.steps[statement.name.text]
                 if info.node is not statement:
-                    info = _step_info(statement, info.index, scope, context)
+                    info = _step_info(statement, info.index, scope)
                 scope.begin(f"step `{statement.name.text}`", info)
-                _check_step(statement, info, scope, context)
+                _check_step(statement, info, scope)
             case nodes.Sys(nodes.SysKind.LOG):
                 scope.begin("sys.log")
-                check_unique(statement.args, "duplicate-argument", scope.opening, context)
+                check_unique(statement.args, "duplicate-argument", scope)
                 for arg in statement.args:
-                    infer(arg.value, scope, context)
-                check_after(statement.after, scope, context)
+                    infer(arg.value, scope)
+                check_after(statement.after, scope)
             case nodes.Sys():
                 scope.begin("sys.assert")
                 if statement.condition is not None and not fails(statement):
-                    require_boolean(statement.condition, scope, context, "the condition of sys.assert")
-                check_after(statement.after, scope, context)
+                    require_boolean(statement.condition, scope, "the condition of sys.assert")
+                check_after(statement.after, scope)
             case nodes.Yield():
                 continue
             case _:
                 assert_never(statement)
-        context.bindings.depends[id(statement)] = tuple(scope.depends)
-    check_yields(block.yields, scope, context)
+        scope.context.bindings.depends[id(statement)] = tuple(scope.depends)
+    check_yields(block.yields, scope)
 
 
-def _check_order(block: nodes.Block, scope: CheckScope, context: CheckContext) -> None:
+def _check_order(block: nodes.Block, scope: CheckScope) -> None:
     yielded: nodes.Yield | None = None
     for statement in block.statements:
         if type(statement) is nodes.Yield:
             yielded = yielded or statement
         elif yielded is not None and isinstance(statement, nodes.Step):
-            context.reporter.report(
-                "step-after-yield", scope.opening.source, statement.name.span, step=statement.name.text, line=yielded.span.line
-            )
+            scope.report("step-after-yield", statement.name.span, step=statement.name.text, line=yielded.span.line)
 
 
-def _step_info(step: nodes.Step, index: int, scope: CheckScope, context: CheckContext) -> StepInfo:
-    symbols, opening = context.symbols, scope.opening
+def _step_info(step: nodes.Step, index: int, scope: CheckScope) -> StepInfo:
+    symbols, opening = scope.context.symbols, scope.opening
     if step.value is not None:
         return StepInfo(step, index, None, Definition(Kind.VALUE, step.name, UNKNOWN, opening.source, step), frozenset())
     declared = symbols.resolve_callee(step.call.target, opening).found
@@ -195,56 +185,56 @@ def _step_info(step: nodes.Step, index: int, scope: CheckScope, context: CheckCo
     return StepInfo(step, index, declared, definition, frozenset(facets))
 
 
-def _report_uncalled(value: nodes.Expr, scope: CheckScope, context: CheckContext) -> bool:
+def _report_uncalled(value: nodes.Expr, scope: CheckScope) -> bool:
     """Report a value that names a facet or schema instead of calling it, and return whether it does."""
     if not isinstance(value, nodes.Ref):
         return False
     first, name = value.path[0], nodes.Name(".".join(value.path), value.span)
-    declared = context.symbols.resolve_callee(name, scope.opening).found
+    declared = scope.context.symbols.resolve_callee(name, scope.opening).found
     if declared is None or scope.find_loop_or_step(first) is not None or first in scope.everywhere:
         return False
     fix = Fix("Insert `()`", (Edit(value.span.end, "()"),))
     what = "schema" if isinstance(declared.node, nodes.Schema) else "facet"
-    context.reporter.report("unknown-step:uncalled", scope.opening.source, value.span, fixes=[fix], name=name.text, what=what)
+    scope.report("unknown-step:uncalled", value.span, fixes=[fix], name=name.text, what=what)
     return True
 
 
-def _check_step(step: nodes.Step, info: StepInfo, scope: CheckScope, context: CheckContext) -> None:
+def _check_step(step: nodes.Step, info: StepInfo, scope: CheckScope) -> None:
     declared = info.declared
     if step.value is not None:
-        context.extensions.append(("value", scope.opening.source, step.value.span))
-        if not _report_uncalled(step.value, scope, context):
-            info.definition.type = infer(step.value, scope, context)
+        scope.extend("value", step.value.span)
+        if not _report_uncalled(step.value, scope):
+            info.definition.type = infer(step.value, scope)
         return
-    check_call(step.call, scope, context)
-    check_after(step.after, scope, context)
-    info.attributes = context.tables.of_call(step, declared, scope.opening, context.bindings.types)
+    check_call(step.call, scope)
+    check_after(step.after, scope)
+    info.attributes = scope.context.tables.of_call(step, declared, scope.opening, scope.context.bindings.types)
     if step.body is None and step.catch is None:
         return
     scope.inside = True
     if declared is not None and isinstance(declared.node, nodes.Schema):
-        context.reporter.warn("body-on-schema", scope.opening.source, step.name.span, step=step.name.text)
+        scope.warn("body-on-schema", step.name.span, step=step.name.text)
     inputs = scope.inputs.inside(info.attributes, may_have_more=_results_open(declared))
-    inner = scope.nested(inputs, targets_inside(scope.targets, step, declared, context))
+    inner = scope.nested(inputs, targets_inside(scope.targets, step, declared, scope))
     for block in (step.body, step.catch):
         if block is not None:
-            check_block(block, inner, context)
+            check_block(block, inner)
     if declared is not None and isinstance(declared.node, nodes.Facet):
-        info.absent = _absent(step, declared.node, context)
+        info.absent = _absent(step, declared.node, scope)
 
 
-def _absent(step: nodes.Step, facet: nodes.Facet, context: CheckContext) -> dict[str, str]:
+def _absent(step: nodes.Step, facet: nodes.Facet, scope: CheckScope) -> dict[str, str]:
     """Return the returns of a step that its own body or catch, which replace those of its facet, may leave without a value."""
     reasons: dict[str, str] = {}
     names = [param.name.text for param in facet.returns if param.is_needed]
     if step.catch is not None:
         blocks = structs.replace(facet, blocks=()) if step.body is not None else facet
-        yielded = given_although_failed(blocks, step.catch, context)
+        yielded = given_although_failed(blocks, step.catch, scope)
         for name in names:
             if name not in yielded.always and not yielded.open:
                 reasons[name] = "the step's `catch` does not yield it"
     if step.body is not None and facet.kind is not nodes.FacetKind.EVENT:
-        yielded = given_by((step.body,), context)
+        yielded = given_by((step.body,), scope)
         for name in names:
             if name not in yielded.always and not yielded.open:
                 reasons[name] = f"the step's body replaces that of `{facet.name.text}` and does not yield it"
@@ -269,7 +259,7 @@ _Interval = tuple[float, bool, float, bool]
 _MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
-def check_overlap(cases: tuple[nodes.Case, ...], source: Source, context: CheckContext) -> None:
+def check_overlap(cases: tuple[nodes.Case, ...], scope: CheckScope) -> None:
     """Warn about a case that overlaps an earlier one and yields the same return."""
     before: list[tuple[nodes.Case, nodes.Expr, set[str]]] = []
     for case in cases:
@@ -279,7 +269,7 @@ def check_overlap(cases: tuple[nodes.Case, ...], source: Source, context: CheckC
         for other, condition, names in before:
             both = sorted(yielded & names)
             if both and _overlap(case.condition, condition):
-                context.reporter.warn("overlapping-cases", source, case.condition.span, line=other.span.line, name=both[0])
+                scope.warn("overlapping-cases", case.condition.span, line=other.span.line, name=both[0])
                 break
         before.append((case, case.condition, yielded))
 

@@ -15,7 +15,7 @@ from treadle.lang.check_operator import check_binary, check_function, check_inde
 from treadle.lang.check_script import check_placeholders
 from treadle.lang.diagnostics import replace
 from treadle.lang.names import Kind
-from treadle.lang.scope import CheckContext, CheckScope, Known, StepInfo
+from treadle.lang.scope import CheckScope, Known, StepInfo
 from treadle.lang.types import (
     BOOLEAN,
     DOUBLE,
@@ -81,27 +81,25 @@ _LITERALS: dict[type, Type] = {str: STRING, int: LONG, float: DOUBLE, bool: BOOL
 _OWNERS = frozenset(["this", "self", "params", "inputs", "input", "args", "ctx", "context", "steps", "results", "outputs"])
 
 
-def infer(expr: nodes.Expr, scope: CheckScope, context: CheckContext) -> Type:
+def infer(expr: nodes.Expr, scope: CheckScope) -> Type:
     """Check an expression, record its references, and return its type."""
-    type_ = _INFER[type(expr)](expr, scope, context)
+    type_ = _INFER[type(expr)](expr, scope)
     if type(type_) is OptionalType and is_anything(type_.element):
         type_ = type_.element
-    context.bindings.types[id(expr)] = type_
+    scope.context.bindings.types[id(expr)] = type_
     return type_
 
 
-def require_boolean(expr: nodes.Expr, scope: CheckScope, context: CheckContext, what: str) -> None:
+def require_boolean(expr: nodes.Expr, scope: CheckScope, what: str) -> None:
     """Check a condition; a known type must be Boolean."""
-    type_ = infer(expr, scope, context)
+    type_ = infer(expr, scope)
     if not may_be(type_, BOOLEAN):
         hint = "compare it with something, as in `$.x == 1`" if isinstance(expr, nodes.Literal) else None
-        context.reporter.report("condition-type", scope.opening.source, expr.span, hint=hint, what=what, type=describe(type_))
+        scope.report("condition-type", expr.span, hint=hint, what=what, type=describe(type_))
     elif isinstance(type_, OptionalType):
-        context.reporter.warn("condition-type:null", scope.opening.source, expr.span, what=what)
+        scope.warn("condition-type:null", expr.span, what=what)
     elif isinstance(expr, nodes.Literal):
-        context.reporter.warn(
-            "constant-condition", scope.opening.source, expr.span, what=what, outcome="true" if expr.value else "false"
-        )
+        scope.warn("constant-condition", expr.span, what=what, outcome="true" if expr.value else "false")
 
 
 def whole_number(expr: nodes.Expr) -> int | None:
@@ -111,42 +109,42 @@ def whole_number(expr: nodes.Expr) -> int | None:
     return expr.value if isinstance(expr, nodes.Literal) and type(expr.value) is int else None
 
 
-def _check_range(expr: nodes.Expr, value: int, scope: CheckScope, context: CheckContext) -> Type:
+def _check_range(expr: nodes.Expr, value: int, scope: CheckScope) -> Type:
     if not -(1 << 63) <= value < 1 << 63:
-        context.reporter.warn("number-range", scope.opening.source, expr.span)
+        scope.warn("number-range", expr.span)
     return LONG
 
 
-def _literal(expr: nodes.Literal, scope: CheckScope, context: CheckContext) -> Type:
+def _literal(expr: nodes.Literal, scope: CheckScope) -> Type:
     value = expr.value
     if type(value) is int:
-        return _check_range(expr, value, scope, context)
+        return _check_range(expr, value, scope)
     if scope.filled is not None and isinstance(value, str) and ("{" in value or "." in value):
-        check_placeholders(expr, scope.filled, scope, context)
+        check_placeholders(expr, scope.filled, scope)
     return _LITERALS[type(value)]
 
 
-def _concat(expr: nodes.Concat, scope: CheckScope, context: CheckContext) -> Type:
+def _concat(expr: nodes.Concat, scope: CheckScope) -> Type:
     for operand in expr.operands:
-        infer(operand, scope, context)
+        infer(operand, scope)
     return STRING
 
 
-def _binary(expr: nodes.Binary, scope: CheckScope, context: CheckContext) -> Type:
-    left, outer = infer(expr.left, scope, context), scope.known
+def _binary(expr: nodes.Binary, scope: CheckScope) -> Type:
+    left, outer = infer(expr.left, scope), scope.known
     _learn(expr.operator, expr.left, scope)
-    right = infer(expr.right, scope, context)
+    right = infer(expr.right, scope)
     scope.known = outer
-    return check_binary(expr, left, right, scope.opening.source, context)
+    return check_binary(expr, left, right, scope)
 
 
-def _chain(expr: nodes.Chain, scope: CheckScope, context: CheckContext) -> Type:
+def _chain(expr: nodes.Chain, scope: CheckScope) -> Type:
     first = expr.operands[0]
-    type_, outer, before = infer(first, scope, context), scope.known, first
+    type_, outer, before = infer(first, scope), scope.known, first
     for operator, operand in zip(expr.operators, expr.operands[1:], strict=True):
         pair = nodes.Binary(operator, first, operand, span=operand.span)
         _learn(operator, before, scope)
-        type_ = check_binary(pair, type_, infer(operand, scope, context), scope.opening.source, context)
+        type_ = check_binary(pair, type_, infer(operand, scope), scope)
         before = operand
     scope.known = outer
     return type_
@@ -158,58 +156,58 @@ def _learn(operator: str, left: nodes.Expr, scope: CheckScope) -> None:
         scope.known |= known_if(operator == "&&", left, scope)
 
 
-def _unary(expr: nodes.Unary, scope: CheckScope, context: CheckContext) -> Type:
+def _unary(expr: nodes.Unary, scope: CheckScope) -> Type:
     value = whole_number(expr)
     if value is not None:
-        context.bindings.types[id(expr.operand)] = LONG
-        return _check_range(expr, value, scope, context)
-    return check_unary(expr, infer(expr.operand, scope, context), scope.opening.source, context)
+        scope.context.bindings.types[id(expr.operand)] = LONG
+        return _check_range(expr, value, scope)
+    return check_unary(expr, infer(expr.operand, scope), scope)
 
 
-def _array(expr: nodes.ArrayLiteral, scope: CheckScope, context: CheckContext) -> Type:
-    return list_of(join([infer(element, scope, context) for element in expr.elements]))
+def _array(expr: nodes.ArrayLiteral, scope: CheckScope) -> Type:
+    return list_of(join([infer(element, scope) for element in expr.elements]))
 
 
-def check_keys_once(expr: nodes.MapLiteral, scope: CheckScope, context: CheckContext) -> None:
+def check_keys_once(expr: nodes.MapLiteral, scope: CheckScope) -> None:
     """Warn about keys that a map has twice, of which the last value counts."""
     seen: set[str] = set()
     for entry in expr.entries:
         if entry.name.text in seen:
-            context.reporter.warn("duplicate-key", scope.opening.source, entry.name.span, name=entry.name.text)
+            scope.warn("duplicate-key", entry.name.span, name=entry.name.text)
         seen.add(entry.name.text)
 
 
-def _map(expr: nodes.MapLiteral, scope: CheckScope, context: CheckContext) -> Type:
-    check_keys_once(expr, scope, context)
-    types = {entry.name.text: infer(entry.value, scope, context) for entry in expr.entries}
+def _map(expr: nodes.MapLiteral, scope: CheckScope) -> Type:
+    check_keys_once(expr, scope)
+    types = {entry.name.text: infer(entry.value, scope) for entry in expr.entries}
     return RecordType(tuple(types.items()))
 
 
-def _index(expr: nodes.Index, scope: CheckScope, context: CheckContext) -> Type:
-    target, index = infer(expr.target, scope, context), infer(expr.index, scope, context)
-    return check_index(expr, target, index, scope.opening.source, context)
+def _index(expr: nodes.Index, scope: CheckScope) -> Type:
+    target, index = infer(expr.target, scope), infer(expr.index, scope)
+    return check_index(expr, target, index, scope)
 
 
-def _function(expr: nodes.FunctionCall, scope: CheckScope, context: CheckContext) -> Type:
-    return check_function(expr, [infer(arg, scope, context) for arg in expr.args], scope.opening.source, context)
+def _function(expr: nodes.FunctionCall, scope: CheckScope) -> Type:
+    return check_function(expr, [infer(arg, scope) for arg in expr.args], scope)
 
 
-def _too_deep(expr: nodes.TooDeep, scope: CheckScope, context: CheckContext) -> Type:
-    context.reporter.report("too-deep", scope.opening.source, expr.span, limit=nodes.MAX_DEPTH, what="this expression")
+def _too_deep(expr: nodes.TooDeep, scope: CheckScope) -> Type:
+    scope.report("too-deep", expr.span, limit=nodes.MAX_DEPTH, what="this expression")
     return UNKNOWN
 
 
-def _input(expr: nodes.InputRef, scope: CheckScope, context: CheckContext) -> Type:
+def _input(expr: nodes.InputRef, scope: CheckScope) -> Type:
     definition, unsure = scope.inputs.find(expr.path[0])
     if definition is None:
         if not unsure:
-            _report_unknown_input(expr, scope, context)
+            _report_unknown_input(expr, scope)
         return UNKNOWN
-    context.use(scope.opening.source, expr, definition)
-    return UNKNOWN if unsure else _follow(definition.type, expr, 1, scope, context)
+    scope.use(expr, definition)
+    return UNKNOWN if unsure else _follow(definition.type, expr, 1, scope)
 
 
-def _report_unknown_input(expr: nodes.InputRef, scope: CheckScope, context: CheckContext) -> None:
+def _report_unknown_input(expr: nodes.InputRef, scope: CheckScope) -> None:
     name = expr.path[0]
     hit = scope.find_loop_or_step(name)
     hint, fixes = None if any(True for _ in scope.inputs) else "there are no inputs here", []
@@ -217,34 +215,32 @@ def _report_unknown_input(expr: nodes.InputRef, scope: CheckScope, context: Chec
         hint = f"`{name}` is a step: write `{'.'.join(expr.path)}` without `$.`"
         if len(expr.path) > 1 and name in set(scope.visible()):
             fixes = [replace(f"Write `{'.'.join(expr.path)}`", expr.span, ".".join(expr.path))]
-    context.reporter.report(
-        "unknown-input", scope.opening.source, expr.span, valid=scope.inputs, near=name, hint=hint, fixes=fixes, label=scope.label
-    )
+    scope.report("unknown-input", expr.span, valid=scope.inputs, near=name, hint=hint, fixes=fixes, label=scope.label)
 
 
-def _reference(expr: nodes.Ref, scope: CheckScope, context: CheckContext) -> Type:
+def _reference(expr: nodes.Ref, scope: CheckScope) -> Type:
     hit = scope.find_loop_or_step(expr.path[0])
     if hit is None:
-        _report_unknown_step(expr, scope, context)
+        _report_unknown_step(expr, scope)
         return UNKNOWN
     where, step = hit
     if step is None:
         assert where.loop is not None
-        context.bindings.loops.add(id(expr))
-        context.use(scope.opening.source, expr, where.loop)
-        return _follow(where.loop.type, expr, 1, scope, context)
-    if not note_step(expr, where, step, scope, context):
+        scope.context.bindings.loops.add(id(expr))
+        scope.use(expr, where.loop)
+        return _follow(where.loop.type, expr, 1, scope)
+    if not note_step(expr, where, step, scope):
         return UNKNOWN
     if step.definition.kind is Kind.VALUE:
-        context.bindings.values.add(id(expr))
-        return _follow(step.definition.type, expr, 1, scope, context)
+        scope.context.bindings.values.add(id(expr))
+        return _follow(step.definition.type, expr, 1, scope)
     if len(expr.path) == 1:
-        _report_bare_step(expr, step, scope, context)
+        _report_bare_step(expr, step, scope)
         return UNKNOWN
-    return _step_attribute(expr, step, scope, context)
+    return _step_attribute(expr, step, scope)
 
 
-def _report_bare_step(expr: nodes.Ref, step: StepInfo, scope: CheckScope, context: CheckContext) -> None:
+def _report_bare_step(expr: nodes.Ref, step: StepInfo, scope: CheckScope) -> None:
     name = expr.path[0]
     node, fixes = None if step.declared is None else step.declared.node, []
     results = [param.name.text for param in node.returns] if isinstance(node, nodes.Facet) else []
@@ -254,46 +250,44 @@ def _report_bare_step(expr: nodes.Ref, step: StepInfo, scope: CheckScope, contex
     if isinstance(node, nodes.Schema):
         fields = ", ".join(f"{attribute}: {name}.{attribute}" for attribute in step.attributes)
         hint = f"name one of its fields, or write all of them as a map: `#{{{fields}}}`"
-    context.reporter.report("bare-step", scope.opening.source, expr.span, hint=hint, fixes=fixes, name=name)
+    scope.report("bare-step", expr.span, hint=hint, fixes=fixes, name=name)
 
 
-def note_step(expr: nodes.Ref, where: CheckScope, step: StepInfo, scope: CheckScope, context: CheckContext) -> bool:
+def note_step(expr: nodes.Ref, where: CheckScope, step: StepInfo, scope: CheckScope) -> bool:
     """Record the reference to a step and the dependency on it; report forward and self references."""
     current, name = where.current, expr.path[0]
-    context.use(scope.opening.source, expr, step.definition)
+    scope.use(expr, step.definition)
     if current is not None and step is current:
         if where.inside:
             return True
-        context.reporter.report("self-reference", scope.opening.source, expr.span, name=name)
+        scope.report("self-reference", expr.span, name=name)
         return False
     if current is not None and step.index > current.index:
         line = step.node.name.span.line
-        context.reporter.report("forward-reference", scope.opening.source, expr.span, label=scope.label, name=name, line=line)
+        scope.report("forward-reference", expr.span, label=scope.label, name=name, line=line)
         return False
     where.depends.setdefault(name)
     return True
 
 
-def check_after(steps: tuple[nodes.Name, ...], scope: CheckScope, context: CheckContext) -> None:
+def check_after(steps: tuple[nodes.Name, ...], scope: CheckScope) -> None:
     """Check the steps that a statement follows without reading them."""
     if steps:
-        context.extensions.append(("after", scope.opening.source, steps[0].span.to(steps[-1].span)))
+        scope.extend("after", steps[0].span.to(steps[-1].span))
     for step in steps:
         expr, name, what = nodes.Ref((step.text,), span=step.span), step.text, None
         hit = scope.find_loop_or_step(name)
         if hit is not None and hit[1] is not None:
-            note_step(expr, hit[0], hit[1], scope, context)
+            note_step(expr, hit[0], hit[1], scope)
             continue
         if hit is not None:
             what = "a loop variable"
         elif name not in scope.everywhere and scope.inputs.find(name)[0] is not None:
             what = "an input, which is there from the start"
         if what is None:
-            _report_unknown_step(expr, scope, context, inputs=False)
+            _report_unknown_step(expr, scope, inputs=False)
         else:
-            context.reporter.report(
-                "unknown-step:after", scope.opening.source, expr.span, valid=_steps(scope), name=name, what=what
-            )
+            scope.report("unknown-step:after", expr.span, valid=_steps(scope), name=name, what=what)
 
 
 def _steps(scope: CheckScope) -> set[str]:
@@ -301,16 +295,15 @@ def _steps(scope: CheckScope) -> set[str]:
     return {name for name in scope.visible() if (hit := scope.find_loop_or_step(name)) is not None and hit[1] is not None}
 
 
-def _step_attribute(expr: nodes.Ref, step: StepInfo, scope: CheckScope, context: CheckContext) -> Type:
+def _step_attribute(expr: nodes.Ref, step: StepInfo, scope: CheckScope) -> Type:
     name, attribute = expr.path[0], expr.path[1]
-    attributes, source = step.attributes, scope.opening.source
+    attributes = step.attributes
     definition = attributes.find(attribute)
     if definition is None:
         if not attributes.any_name:
-            say = context.reporter.warn if attributes.lenient else context.reporter.report
+            say = scope.warn if attributes.lenient else scope.report
             say(
                 "unknown-attribute",
-                source,
                 expr.span,
                 valid=attributes,
                 near=attribute,
@@ -319,10 +312,10 @@ def _step_attribute(expr: nodes.Ref, step: StepInfo, scope: CheckScope, context:
                 target=step.node.call.target.text,
             )
         return UNKNOWN
-    context.use(source, expr, definition, 1)
+    scope.use(expr, definition, 1)
     if attribute in step.absent and scope.current is not step:
-        context.reporter.warn("absent-value", source, expr.span, name=name, attribute=attribute, reason=step.absent[attribute])
-    return _follow(definition.type, expr, 2, scope, context)
+        scope.warn("absent-value", expr.span, name=name, attribute=attribute, reason=step.absent[attribute])
+    return _follow(definition.type, expr, 2, scope)
 
 
 def _undeclared(step: StepInfo, attribute: str) -> str | None:
@@ -333,7 +326,7 @@ def _undeclared(step: StepInfo, attribute: str) -> str | None:
     return None
 
 
-def _follow(type_: Type, expr: nodes.InputRef | nodes.Ref, start: int, scope: CheckScope, context: CheckContext) -> Type:
+def _follow(type_: Type, expr: nodes.InputRef | nodes.Ref, start: int, scope: CheckScope) -> Type:
     """Return the type at the end of a path into a value of the given type."""
     key = key_of(expr, scope) if scope.known else None
     owner = 0 if key is None else key[0]
@@ -345,26 +338,26 @@ def _follow(type_: Type, expr: nodes.InputRef | nodes.Ref, start: int, scope: Ch
             type_, path = type_.element, shown_path(expr, part)
             if (owner, expr.path[:part]) not in scope.known:
                 hint = hints.WITHOUT_NULL.format(path)
-                context.reporter.warn("type-mismatch:null", scope.opening.source, expr.span, hint=hint, shown=path, name=name)
+                scope.warn("type-mismatch:null", expr.span, hint=hint, shown=path, name=name)
         if isinstance(type_, RecordType):
             fields = dict(type_.fields)
             if name not in fields:
-                return _report_no_field(type_, part, list(fields), expr, scope, context)
+                return _report_no_field(type_, part, list(fields), expr, scope)
             type_ = fields[name]
             continue
-        members = context.tables.members(type_)
+        members = scope.context.tables.members(type_)
         member = None if members is None else members.find(name)
         if member is not None:
-            context.use(scope.opening.source, expr, member, part)
+            scope.use(expr, member, part)
             type_ = member.type
             if member.kind is Kind.FIELD and isinstance(type_, OptionalType):
-                context.bindings.optional.setdefault(id(expr), set()).add(part)
-        elif members is None or not isinstance(type_, NamedType) or type_.name in context.symbols.schemas.exact:
-            return _report_no_field(type_, part, list(members or ()), expr, scope, context)
+                scope.context.bindings.optional.setdefault(id(expr), set()).add(part)
+        elif members is None or not isinstance(type_, NamedType) or type_.name in scope.context.symbols.schemas.exact:
+            return _report_no_field(type_, part, list(members or ()), expr, scope)
         else:
             if not members.any_name:
-                say = context.reporter.warn if members.lenient else context.reporter.report
-                say("unknown-attribute:facet", scope.opening.source, expr.span, valid=members, near=name, type=type_.name)
+                say = scope.warn if members.lenient else scope.report
+                say("unknown-attribute:facet", expr.span, valid=members, near=name, type=type_.name)
             return UNKNOWN
     return required(type_) if (owner, expr.path) in scope.known else type_
 
@@ -374,25 +367,20 @@ def shown_path(expr: nodes.InputRef | nodes.Ref, part: int | None = None) -> str
     return ("$." if isinstance(expr, nodes.InputRef) else "") + ".".join(expr.path[:part])
 
 
-def _report_no_field(
-    type_: Type, part: int, names: list[str], expr: nodes.InputRef | nodes.Ref, scope: CheckScope, context: CheckContext
-) -> Type:
+def _report_no_field(type_: Type, part: int, names: list[str], expr: nodes.InputRef | nodes.Ref, scope: CheckScope) -> Type:
     """Warn about a field that a value does not have."""
     path = shown_path(expr, part)
     kind = f"a `{type_.name}`" if names and isinstance(type_, NamedType) else describe(type_)
     hint = "take one element, as in `[0]`, or loop over it with `foreach`" if isinstance(type_, ListType) else None
-    context.reporter.warn(
-        "unknown-field:value", scope.opening.source, expr.span, valid=names, near=expr.path[part], hint=hint, value=path, kind=kind
-    )
+    scope.warn("unknown-field:value", expr.span, valid=names, near=expr.path[part], hint=hint, value=path, kind=kind)
     return UNKNOWN
 
 
-def _report_unknown_step(expr: nodes.Ref, scope: CheckScope, context: CheckContext, *, inputs: bool = True) -> None:
+def _report_unknown_step(expr: nodes.Ref, scope: CheckScope, *, inputs: bool = True) -> None:
     name = expr.path[0]
-    source = scope.opening.source
     valid = set(scope.visible()) if inputs else _steps(scope)
     if name in scope.everywhere:
-        context.reporter.report("step-of-other-block", source, expr.span, valid=valid, label=scope.label, name=name)
+        scope.report("step-of-other-block", expr.span, valid=valid, label=scope.label, name=name)
         return
     rest = expr.path[1:] if name in _OWNERS else expr.path
     definition, unsure = scope.inputs.find(rest[0]) if rest and inputs else (None, False)
@@ -402,10 +390,10 @@ def _report_unknown_step(expr: nodes.Ref, scope: CheckScope, context: CheckConte
         meant = ".".join(rest)
         hint = f"write `{meant}`"
     fixes = [replace(f"Write `{meant}`", expr.span, meant)] if meant and (definition is not None or rest is not expr.path) else []
-    context.reporter.report("unknown-step", source, expr.span, valid=valid, near=name, hint=hint, fixes=fixes, label=scope.label)
+    scope.report("unknown-step", expr.span, valid=valid, near=name, hint=hint, fixes=fixes, label=scope.label)
 
 
-_INFER: dict[type, Callable[[Any, CheckScope, CheckContext], Type]] = {
+_INFER: dict[type, Callable[[Any, CheckScope], Type]] = {
     nodes.Literal: _literal,
     nodes.InputRef: _input,
     nodes.Ref: _reference,

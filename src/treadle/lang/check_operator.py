@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from treadle.lang import nodes
 from treadle.lang.builtins import FUNCTIONS
-from treadle.lang.diagnostics import Source
-from treadle.lang.scope import CheckContext
+from treadle.lang.scope import CheckScope
 from treadle.lang.types import (
     BOOLEAN,
     DOUBLE,
@@ -41,68 +40,66 @@ _COMPARED = _ORDERED | {"==", "!="}
 _CONTAINMENT = frozenset(["in", "not in", "contains"])
 
 
-def _needed(operator: str, operand: nodes.Expr, type_: Type, source: Source, context: CheckContext) -> Type:
+def _needed(operator: str, operand: nodes.Expr, type_: Type, scope: CheckScope) -> Type:
     """Warn about an operand that may be null; return its type if it is not."""
     if not isinstance(type_, OptionalType):
         return type_
-    context.reporter.warn("operator-type:null", source, operand.span, operator=operator)
+    scope.warn("operator-type:null", operand.span, operator=operator)
     return type_.element
 
 
-def check_unary(expr: nodes.Unary, operand: Type, source: Source, context: CheckContext) -> Type:
+def check_unary(expr: nodes.Unary, operand: Type, scope: CheckScope) -> Type:
     """Return the type of `!a` or `-a`."""
-    operand = _needed(expr.operator, expr.operand, operand, source, context)
+    operand = _needed(expr.operator, expr.operand, operand, scope)
     if expr.operator == "!":
         if not may_be(operand, BOOLEAN):
-            context.reporter.report("operator-type:not", source, expr.span, operand=describe(operand))
+            scope.report("operator-type:not", expr.span, operand=describe(operand))
         return BOOLEAN
     if operand in (STRING, BOOLEAN):
-        context.reporter.report("operator-type:sign", source, expr.span, operand=describe(operand))
+        scope.report("operator-type:sign", expr.span, operand=describe(operand))
         return UNKNOWN
     if not is_number(operand) and not is_anything(operand):
-        context.reporter.warn("operator-type:sign", source, expr.span, operand=describe(operand))
+        scope.warn("operator-type:sign", expr.span, operand=describe(operand))
         return UNKNOWN
     return operand
 
 
-def check_binary(expr: nodes.Binary, left: Type, right: Type, source: Source, context: CheckContext) -> Type:
+def check_binary(expr: nodes.Binary, left: Type, right: Type, scope: CheckScope) -> Type:
     """Return the type of `a op b`."""
     operator = expr.operator
     if operator not in ("==", "!="):
-        left = required(left) if operator in ("in", "not in") else _needed(operator, expr.left, left, source, context)
-        right = required(right) if operator == "contains" else _needed(operator, expr.right, right, source, context)
+        left = required(left) if operator in ("in", "not in") else _needed(operator, expr.left, left, scope)
+        right = required(right) if operator == "contains" else _needed(operator, expr.right, right, scope)
     if operator in _ARITHMETIC:
         if operator in "/%" and isinstance(expr.right, nodes.Literal) and expr.right.value == 0 and is_number(right):
-            context.reporter.warn("constant-condition:zero", source, expr.span)
-        return _arithmetic(expr, left, right, source, context)
+            scope.warn("constant-condition:zero", expr.span)
+        return _arithmetic(expr, left, right, scope)
     if operator in _COMPARED and expr.left == expr.right and isinstance(expr.left, nodes.InputRef | nodes.Ref):
-        context.reporter.warn(
-            "constant-condition:itself", source, expr.span, outcome="true" if operator in ("==", "<=", ">=") else "false"
-        )
+        scope.warn("constant-condition:itself", expr.span, outcome="true" if operator in ("==", "<=", ">=") else "false")
     if operator in ("&&", "||"):
         wrong = next((kind for kind in (left, right) if not may_be(kind, BOOLEAN)), None)
         if wrong is not None:
-            context.reporter.report("operator-type:logic", source, expr.span, operator=operator, wrong=describe(wrong))
+            scope.report("operator-type:logic", expr.span, operator=operator, wrong=describe(wrong))
     elif operator in _ORDERED:
-        _ordered(expr, left, right, source, context)
+        _ordered(expr, left, right, scope)
     elif operator in _CONTAINMENT:
         container, element = (left, right) if operator == "contains" else (right, left)
-        _containment(expr, container, element, source, context)
+        _containment(expr, container, element, scope)
     elif operator in ("startsWith", "endsWith"):
         if not (may_be(left, STRING) and may_be(right, STRING)):
-            _warn(expr, "needs texts", left, right, source, context)
-    elif not comparable(left, right, context.tables.fields):
+            _warn(expr, "needs texts", left, right, scope)
+    elif not comparable(left, right, scope.context.tables.fields):
         outcome = "true" if operator == "!=" else "false"
-        context.reporter.warn("comparison-type", source, expr.span, outcome=outcome, left=describe(left), right=describe(right))
+        scope.warn("comparison-type", expr.span, outcome=outcome, left=describe(left), right=describe(right))
     return BOOLEAN
 
 
-def _arithmetic(expr: nodes.Binary, left: Type, right: Type, source: Source, context: CheckContext) -> Type:
+def _arithmetic(expr: nodes.Binary, left: Type, right: Type, scope: CheckScope) -> Type:
     operator = expr.operator
     wrong: Type | None = next((kind for kind in (left, right) if kind in (STRING, BOOLEAN)), None)
     if wrong is not None:
         hint = "use `++` to join text" if STRING in (left, right) else None
-        context.reporter.report("operator-type:arithmetic", source, expr.span, hint=hint, operator=operator, wrong=describe(wrong))
+        scope.report("operator-type:arithmetic", expr.span, hint=hint, operator=operator, wrong=describe(wrong))
         return UNKNOWN
     if operator == "+" and isinstance(left, ListType) and isinstance(right, ListType):
         return join((left, right))
@@ -110,95 +107,85 @@ def _arithmetic(expr: nodes.Binary, left: Type, right: Type, source: Source, con
     if wrong is not None:
         if operator == "+" and isinstance(wrong, ListType) and (is_anything(left) or is_anything(right)):
             return ListType(UNKNOWN)
-        _warn(expr, "needs numbers", left, right, source, context)
+        _warn(expr, "needs numbers", left, right, scope)
         return UNKNOWN
     if operator == "/" or DOUBLE in (left, right):
         return DOUBLE
     return LONG if is_number(left) and is_number(right) else UNKNOWN
 
 
-def _ordered(expr: nodes.Binary, left: Type, right: Type, source: Source, context: CheckContext) -> None:
+def _ordered(expr: nodes.Binary, left: Type, right: Type, scope: CheckScope) -> None:
     if BOOLEAN in (left, right):
-        context.reporter.report("operator-type:order", source, expr.span, operator=expr.operator)
+        scope.report("operator-type:order", expr.span, operator=expr.operator)
         return
     texts = may_be(left, STRING) and may_be(right, STRING)
     numbers = may_be(left, LONG, INT, DOUBLE) and may_be(right, LONG, INT, DOUBLE)
     if not texts and not numbers:
-        _warn(expr, "needs two numbers or two texts", left, right, source, context)
+        _warn(expr, "needs two numbers or two texts", left, right, scope)
 
 
-def _containment(expr: nodes.Binary, container: Type, element: Type, source: Source, context: CheckContext) -> None:
+def _containment(expr: nodes.Binary, container: Type, element: Type, scope: CheckScope) -> None:
     if isinstance(container, ListType):
-        if not comparable(element, container.element, context.tables.fields):
+        if not comparable(element, container.element, scope.context.tables.fields):
             outcome = "true" if expr.operator == "not in" else "false"
-            context.reporter.warn(
-                "comparison-type:contains",
-                source,
-                expr.span,
-                outcome=outcome,
-                container=describe(container),
-                element=describe(element),
+            scope.warn(
+                "comparison-type:contains", expr.span, outcome=outcome, container=describe(container), element=describe(element)
             )
     elif (is_scalar(container) and container != STRING) or container == NULL:
-        context.reporter.warn("operator-type:container", source, expr.span, operator=expr.operator, container=describe(container))
+        scope.warn("operator-type:container", expr.span, operator=expr.operator, container=describe(container))
     elif not is_anything(container) and not may_be(element, STRING):
         what = "a text" if container == STRING else "a key of a map"
-        context.reporter.warn(
-            "operator-type:element", source, expr.span, operator=expr.operator, what=what, element=describe(element)
-        )
+        scope.warn("operator-type:element", expr.span, operator=expr.operator, what=what, element=describe(element))
 
 
-def _warn(expr: nodes.Binary, needs: str, left: Type, right: Type, source: Source, context: CheckContext) -> None:
-    context.reporter.warn(
-        "operator-type:operands", source, expr.span, operator=expr.operator, needs=needs, left=describe(left), right=describe(right)
-    )
+def _warn(expr: nodes.Binary, needs: str, left: Type, right: Type, scope: CheckScope) -> None:
+    scope.warn("operator-type:operands", expr.span, operator=expr.operator, needs=needs, left=describe(left), right=describe(right))
 
 
-def check_index(expr: nodes.Index, target: Type, index: Type, source: Source, context: CheckContext) -> Type:
+def check_index(expr: nodes.Index, target: Type, index: Type, scope: CheckScope) -> Type:
     """Return the type of `target[index]`."""
     if isinstance(target, OptionalType):
         target = target.element
-        context.reporter.warn("index-type:null", source, expr.target.span)
+        scope.warn("index-type:null", expr.target.span)
     if is_anything(target):
         return UNKNOWN
     if isinstance(index, OptionalType):
         index = index.element
-        context.reporter.warn("index-type:null-index", source, expr.index.span)
+        scope.warn("index-type:null-index", expr.index.span)
     if isinstance(target, ListType) or target == STRING:
         if not may_be(index, LONG, INT):
-            context.reporter.warn("index-type:position", source, expr.index.span, target=describe(target), index=describe(index))
+            scope.warn("index-type:position", expr.index.span, target=describe(target), index=describe(index))
         return target.element if isinstance(target, ListType) else STRING
     if is_scalar(target) or target == NULL:
-        context.reporter.warn("index-type:scalar", source, expr.span, target=describe(target))
+        scope.warn("index-type:scalar", expr.span, target=describe(target))
         return UNKNOWN
     if not may_be(index, STRING):
-        context.reporter.warn("index-type:key", source, expr.index.span, target=describe(target), index=describe(index))
+        scope.warn("index-type:key", expr.index.span, target=describe(target), index=describe(index))
         return UNKNOWN
-    fields = dict(target.fields) if isinstance(target, RecordType) else context.tables.fields(words(target))
+    fields = dict(target.fields) if isinstance(target, RecordType) else scope.context.tables.fields(words(target))
     key = expr.index.value if isinstance(expr.index, nodes.Literal) else None
     if fields is None or not isinstance(key, str):
         return UNKNOWN
     if key not in fields:
-        context.reporter.warn("unknown-field:index", source, expr.index.span, valid=fields, near=key, type=describe(target))
+        scope.warn("unknown-field:index", expr.index.span, valid=fields, near=key, type=describe(target))
     type_ = fields.get(key, UNKNOWN)
     if isinstance(type_, OptionalType) and not isinstance(target, RecordType):
-        context.bindings.optional[id(expr)] = set()
+        scope.context.bindings.optional[id(expr)] = set()
     return type_
 
 
 # --- functions -------------------------------------------------------------------------------------------------------
 
 
-def check_function(expr: nodes.FunctionCall, arg_types: list[Type], source: Source, context: CheckContext) -> Type:
+def check_function(expr: nodes.FunctionCall, arg_types: list[Type], scope: CheckScope) -> Type:
     """Return the type of `name(...)`; a null list counts as empty."""
     name = expr.name.text
-    context.extensions.append(("function", source, expr.name.span))
+    scope.extend("function", expr.name.span)
     function = FUNCTIONS[name]
     if len(arg_types) != function.arity:
         wanted = "one argument, a list" if function.arity == 1 else "two arguments, a list and a separator"
-        context.reporter.report(
+        scope.report(
             "function-arguments",
-            source,
             expr.span,
             name=name,
             wanted=wanted,
@@ -207,49 +194,47 @@ def check_function(expr: nodes.FunctionCall, arg_types: list[Type], source: Sour
             form=function.form,
         )
         return {"count": LONG, "join": STRING}.get(name, UNKNOWN)
-    element = _element(expr, required(arg_types[0]), source, context)
+    element = _element(expr, required(arg_types[0]), scope)
     match name:
         case "count":
             return LONG
         case "sum":
-            return _sum(expr, element, source, context)
+            return _sum(expr, element, scope)
         case "first":
             return element if is_anything(element) else optional(element)
         case "join":
             if not may_be(arg_types[1], STRING):
-                _report(expr, 1, "a text as separator", arg_types[1], source, context)
+                _report(expr, 1, "a text as separator", arg_types[1], scope)
             elif isinstance(arg_types[1], OptionalType):
-                context.reporter.warn("function-type:null-separator", source, expr.args[1].span)
+                scope.warn("function-type:null-separator", expr.args[1].span)
             return STRING
     inner = required(element)
     if isinstance(inner, ListType):
         return list_of(inner.element)
     if not is_anything(inner) and inner != NULL:
-        _report(expr, 0, "a list of lists", arg_types[0], source, context)
+        _report(expr, 0, "a list of lists", arg_types[0], scope)
     return list_of(UNKNOWN)
 
 
-def _element(expr: nodes.FunctionCall, type_: Type, source: Source, context: CheckContext) -> Type:
+def _element(expr: nodes.FunctionCall, type_: Type, scope: CheckScope) -> Type:
     """Return the type of the elements of the list, which comes first."""
     if isinstance(type_, ListType):
         return type_.element
     if not is_anything(type_) and type_ != NULL:
-        _report(expr, 0, "a list", type_, source, context)
+        _report(expr, 0, "a list", type_, scope)
     return UNKNOWN
 
 
-def _sum(expr: nodes.FunctionCall, element: Type, source: Source, context: CheckContext) -> Type:
+def _sum(expr: nodes.FunctionCall, element: Type, scope: CheckScope) -> Type:
     if isinstance(element, OptionalType) and is_number(element.element):
-        context.reporter.warn("function-type:null-element", source, expr.args[0].span)
+        scope.warn("function-type:null-element", expr.args[0].span)
         element = element.element
     if is_number(element):
         return DOUBLE if element == DOUBLE else LONG
     if not is_anything(element):
-        _report(expr, 0, "a list of numbers", list_of(element), source, context)
+        _report(expr, 0, "a list of numbers", list_of(element), scope)
     return UNKNOWN
 
 
-def _report(expr: nodes.FunctionCall, number: int, wanted: str, type_: Type, source: Source, context: CheckContext) -> None:
-    context.reporter.report(
-        "function-type", source, expr.args[number].span, function=expr.name.text, wanted=wanted, type=describe(type_)
-    )
+def _report(expr: nodes.FunctionCall, number: int, wanted: str, type_: Type, scope: CheckScope) -> None:
+    scope.report("function-type", expr.args[number].span, function=expr.name.text, wanted=wanted, type=describe(type_))

@@ -9,58 +9,58 @@ import re
 from collections.abc import Collection, Iterable
 
 from treadle.lang import nodes
-from treadle.lang.diagnostics import Source, nearest, replace
+from treadle.lang.diagnostics import nearest, replace
 from treadle.lang.literals import encode
 from treadle.lang.names import Kind
-from treadle.lang.scope import CheckContext, CheckScope, Inputs
+from treadle.lang.scope import CheckScope
 from treadle.lang.script_code import has_builtin, read_script
 from treadle.model.scripts import SCRIPT_MODULES
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def check_script(script: nodes.Script, inputs: Inputs, source: Source, context: CheckContext, *, pre: bool = False) -> None:
+def check_script(script: nodes.Script, scope: CheckScope, *, pre: bool = False) -> None:
     """Report another language than Python, a script without code, and code that cannot run.
 
-    `inputs` has the names of `params`; a pre-script (`pre`) cannot read what it adds itself.
+    The inputs of the scope are the names of `params`; a pre-script (`pre`) cannot read what it adds itself.
     """
     if script.language != nodes.PYTHON:
-        context.reporter.report("script-language", source, script.language.span, valid=["python"], language=script.language.text)
+        scope.report("script-language", script.language.span, valid=["python"], language=script.language.text)
         return
     if not script.code.strip():
-        context.reporter.report("empty-script", source, script.span)
+        scope.report("empty-script", script.span)
         return
-    code, warn = read_script(script), context.reporter.warn
+    code, warn = read_script(script), scope.warn
     if code.error is not None:
         line, message = code.error
-        warn("script-syntax", source, _line(script, line, source), error=message)
+        warn("script-syntax", _line(script, line, scope), error=message)
     for name, line in code.forbidden.items():
-        warn("script-import", source, _line(script, line, source), valid=SCRIPT_MODULES, name=name)
+        warn("script-import", _line(script, line, scope), valid=SCRIPT_MODULES, name=name)
     for name, line in code.undefined.items():
         if has_builtin(name):
-            warn("script-name:builtin", source, _line(script, line, source), name=name)
+            warn("script-name:builtin", _line(script, line, scope), name=name)
         else:
-            warn("script-name", source, _line(script, line, source), name=name)
+            warn("script-name", _line(script, line, scope), name=name)
     if code.rebinds is not None:
-        warn("script-result", source, _line(script, code.rebinds, source))
+        warn("script-result", _line(script, code.rebinds, scope))
     for name, line in code.reads.items():
-        definition, unsure = inputs.find(name)
+        definition, unsure = scope.inputs.find(name)
         if definition is not None and definition.kind is Kind.SCRIPT and definition.node is not script:
-            keys = context.keys_read.setdefault(id(definition.node), set())
+            keys = scope.context.keys_read.setdefault(id(definition.node), set())
             if keys is not None:
                 keys.add(name)
         own = pre and definition is not None and definition.node is script
         if (definition is None and not unsure) or own:
-            names = [input_name for input_name in inputs if not pre or input_name not in code.writes]
-            warn("script-param", source, _line(script, line, source), valid=names, near=name)
+            names = [input_name for input_name in scope.inputs if not pre or input_name not in code.writes]
+            warn("script-param", _line(script, line, scope), valid=names, near=name)
 
 
-def check_keys(facet: nodes.Facet, script: nodes.Script, source: Source, context: CheckContext) -> None:
+def check_keys(facet: nodes.Facet, script: nodes.Script, scope: CheckScope) -> None:
     """Warn about keys of a pre-script that are neither parameters nor read anywhere.
 
     A handler may read any key, and other programs those of a record; for them, only a key that resembles a parameter counts.
     """
-    read = context.keys_read.get(id(script), set())
+    read = scope.context.keys_read.get(id(script), set())
     if read is None or any(block.script is not None and read_script(block.script).reads_any for block in facet.blocks):
         return
     params = [param.name.text for param in facet.params]
@@ -69,46 +69,46 @@ def check_keys(facet: nodes.Facet, script: nodes.Script, source: Source, context
         if name in params or name in returns or name in read:
             continue
         public = facet.kind is nodes.FacetKind.EVENT or not (facet.blocks or facet.kind is nodes.FacetKind.WORKFLOW)
-        if not public or (context.reporter.detailed and nearest(name, params) is not None):
-            context.reporter.warn("script-key", source, _line(script, line, source), valid=params, near=name, facet=facet.name.text)
+        if not public or (scope.context.reporter.detailed and nearest(name, params) is not None):
+            scope.warn("script-key", _line(script, line, scope), valid=params, near=name, facet=facet.name.text)
 
 
-def check_results(script: nodes.Script, returns: Collection[str], source: Source, context: CheckContext) -> None:
+def check_results(script: nodes.Script, returns: Collection[str], scope: CheckScope) -> None:
     """Warn about keys of a script after a block that are not declared as returns, and that no step's reader reads either."""
-    read = context.keys_read.get(id(script), set())
+    read = scope.context.keys_read.get(id(script), set())
     for name, line in read_script(script).writes.items():
         if name not in returns and read is not None and name not in read:
-            context.reporter.warn("undeclared-return:script", source, _line(script, line, source), valid=returns, near=name)
+            scope.warn("undeclared-return:script", _line(script, line, scope), valid=returns, near=name)
 
 
-def _line(script: nodes.Script, line: int, source: Source) -> nodes.Span:
+def _line(script: nodes.Script, line: int, scope: CheckScope) -> nodes.Span:
     """Return the place of a line of the code, without its indentation."""
     number = min(script.code_line + line - 1, script.span.end_line)
-    text = source.line(number)
+    text = scope.opening.source.line(number)
     start = script.span.column - 1 if number == script.span.line else len(text) - len(text.lstrip())
     return nodes.Span(number, start + 1, number, max(len(text.rstrip()), start + 1) + 1)
 
 
-def check_prompt(facet: nodes.Facet, prompt: nodes.PromptBlock, source: Source, context: CheckContext) -> None:
+def check_prompt(facet: nodes.Facet, prompt: nodes.PromptBlock, scope: CheckScope) -> None:
     """Report a missing template, repeated directives and placeholders that are not parameters."""
     is_event = facet.kind is nodes.FacetKind.EVENT
     if not is_event:
-        context.reporter.warn("prompt-without-event", source, prompt.span, facet=facet.name.text, kind=facet.kind)
-    say = context.reporter.report if is_event else context.reporter.warn
+        scope.warn("prompt-without-event", prompt.span, facet=facet.name.text, kind=facet.kind)
+    say = scope.report if is_event else scope.warn
     params = {param.name.text for param in facet.params}
     first: dict[str, int] = {}
     for directive in prompt.directives:
         kind = directive.kind
         if kind.text in first:
-            context.reporter.warn("duplicate-directive", source, kind.span, kind=kind.text, line=first[kind.text])
+            scope.warn("duplicate-directive", kind.span, kind=kind.text, line=first[kind.text])
         first.setdefault(kind.text, kind.span.line)
         if kind.text == "model":
             continue
         for name in dict.fromkeys(_PLACEHOLDER.findall(directive.text)):
             if name not in params:
-                say("unknown-placeholder", source, kind.span, valid=params, near=name, kind=kind.text, facet=facet.name.text)
+                say("unknown-placeholder", kind.span, valid=params, near=name, kind=kind.text, facet=facet.name.text)
     if "template" not in first:
-        context.reporter.report("prompt-template", source, prompt.span, facet=facet.name.text)
+        scope.report("prompt-template", prompt.span, facet=facet.name.text)
 
 
 # --- placeholders in strings -----------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def filled_by(args: Iterable[nodes.Arg]) -> frozenset[str]:
     return frozenset(names)
 
 
-def check_placeholders(expr: nodes.Literal, filled: frozenset[str], scope: CheckScope, context: CheckContext) -> None:
+def check_placeholders(expr: nodes.Literal, filled: frozenset[str], scope: CheckScope) -> None:
     """Warn about placeholders that are exactly the name of something visible here, unless the callee gets it, too."""
     pieces: list[str] = []
     first, position, text = "", 0, str(expr.value)
@@ -150,7 +150,7 @@ def check_placeholders(expr: nodes.Literal, filled: frozenset[str], scope: Check
         after = scope.opening.source.line(expr.span.end_line)[expr.span.end_column - 1 :]
         right = f"({right})" if after.lstrip().startswith("[") else right
         fixes = [replace("Concatenate the parts", expr.span, right)]
-        context.reporter.warn("string-placeholder", scope.opening.source, expr.span, fixes=fixes, first=first, right=right)
+        scope.warn("string-placeholder", expr.span, fixes=fixes, first=first, right=right)
 
 
 def _meant(path: list[str], is_input: bool, scope: CheckScope) -> str | None:

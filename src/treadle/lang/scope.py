@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from treadle.lang import nodes
 from treadle.lang.attributes import Attributes, AttributeTables
@@ -65,7 +66,7 @@ class Targets:
     owner: str | None = None
 
 
-_NO_TARGETS = Targets(YieldTarget(""))
+_NO_INPUTS, _NO_TARGETS = Inputs(), Targets(YieldTarget(""))
 
 
 @dataclass(slots=True, eq=False)
@@ -79,65 +80,6 @@ class StepInfo:
     facets: frozenset[str]  # qualified names of its facet and of everything mixed in
     attributes: Attributes = field(default_factory=Attributes)
     absent: dict[str, str] = field(default_factory=dict)  # returns that may have no value, with the reason
-
-
-Known = tuple[int, tuple[str, ...]]
-"""A reference: the identity of the owner of its first name, and its path."""
-
-
-@dataclass(slots=True, eq=False)
-class CheckScope:
-    """One block during its check, or what surrounds it. `label` names the current statement; `current` is set if that is a step."""
-
-    opening: Opening
-    inputs: Inputs
-    targets: Targets = _NO_TARGETS
-    parent: CheckScope | None = None
-    loop: Definition | None = None
-    steps: dict[str, StepInfo] = field(default_factory=dict)
-    everywhere: frozenset[str] = frozenset()  # all step names of the declaration, to distinguish "unknown" from "elsewhere"
-    label: str = "this"
-    current: StepInfo | None = None
-    inside: bool = False  # within the body or catch of the current step
-    depends: dict[str, None] = field(default_factory=dict)
-    known: frozenset[Known] = frozenset()  # references that are not null here
-    filled: frozenset[str] | None = None  # within a statement: the names that the callee may replace in templates
-
-    def nested(self, inputs: Inputs | None = None, targets: Targets | None = None, label: str = "this") -> CheckScope:
-        """Return a scope within this one, which has no steps yet."""
-        return CheckScope(
-            self.opening, inputs or self.inputs, targets or self.targets, self, everywhere=self.everywhere, label=label,
-            known=self.known,
-        )  # fmt: skip
-
-    def begin(self, label: str, current: StepInfo | None = None) -> None:
-        """Begin a statement, with no known dependencies."""
-        self.label, self.current, self.inside = label, current, False
-        self.depends = {}
-        self.filled = frozenset()
-
-    def find_loop_or_step(self, name: str) -> tuple[CheckScope, StepInfo | None] | None:
-        """Return the nearest scope that has a step (with the step) or a loop variable of this name."""
-        scope: CheckScope | None = self
-        while scope is not None:
-            if name in scope.steps:
-                return scope, scope.steps[name]
-            if scope.loop is not None and scope.loop.name.text == name:
-                return scope, None
-            scope = scope.parent
-        return None
-
-    def visible(self) -> Iterator[str]:
-        """Yield the names that are usable here: earlier steps, the owner, loop variables."""
-        scope: CheckScope | None = self
-        while scope is not None:
-            for name, info in scope.steps.items():
-                limit = scope.current
-                if limit is None or info.index < limit.index or (info is limit and scope.inside):
-                    yield name
-            if scope.loop is not None:
-                yield scope.loop.name.text
-            scope = scope.parent
 
 
 # --- results for the emitter and for queries, by the identity of the tree node ---------------------------------------
@@ -174,6 +116,80 @@ class CheckContext:
     misyielded: dict[int, set[str] | None] = field(default_factory=dict)  # facet -> returns in wrong yields; None: any
     extensions: list[tuple[str, Source, nodes.Span]] = field(default_factory=list)  # uses of extensions to the reference
 
-    def use(self, source: Source, name: nodes.Name | nodes.Ref | nodes.InputRef, definition: Definition, part: int = 0) -> None:
+
+# --- one block during its check -----------------------------------------------------------------------------------------
+
+Known = tuple[int, tuple[str, ...]]
+"""A reference: the identity of the owner of its first name, and its path."""
+
+
+@dataclass(slots=True, eq=False)
+class CheckScope:
+    """One block during its check, or what surrounds it. `label` names the current statement; `current` is set if that is a step."""
+
+    context: CheckContext
+    opening: Opening
+    inputs: Inputs = _NO_INPUTS
+    targets: Targets = _NO_TARGETS
+    parent: CheckScope | None = None
+    loop: Definition | None = None
+    steps: dict[str, StepInfo] = field(default_factory=dict)
+    everywhere: frozenset[str] = frozenset()  # all step names of the declaration, to distinguish "unknown" from "elsewhere"
+    label: str = "this"
+    current: StepInfo | None = None
+    inside: bool = False  # within the body or catch of the current step
+    depends: dict[str, None] = field(default_factory=dict)
+    known: frozenset[Known] = frozenset()  # references that are not null here
+    filled: frozenset[str] | None = None  # within a statement: the names that the callee may replace in templates
+
+    def nested(self, inputs: Inputs | None = None, targets: Targets | None = None, label: str = "this") -> CheckScope:
+        """Return a scope within this one, which has no steps yet."""
+        return CheckScope(
+            self.context, self.opening, inputs or self.inputs, targets or self.targets, self, everywhere=self.everywhere,
+            label=label, known=self.known,
+        )  # fmt: skip
+
+    def report(self, key: str, span: nodes.Span, **values: Any) -> None:
+        """Report an error in the source of this scope; see `Reporter.report`."""
+        self.context.reporter.report(key, self.opening.source, span, **values)
+
+    def warn(self, key: str, span: nodes.Span, **values: Any) -> None:
+        """Report a warning."""
+        self.context.reporter.warn(key, self.opening.source, span, **values)
+
+    def use(self, name: nodes.Name | nodes.Ref | nodes.InputRef, definition: Definition, part: int = 0) -> None:
         """Record the meaning of a name, or of one part of a reference."""
-        self.bindings.uses.append((source, name, part, definition))
+        self.context.bindings.uses.append((self.opening.source, name, part, definition))
+
+    def extend(self, extension: str, span: nodes.Span) -> None:
+        """Record the use of an extension to the reference implementation."""
+        self.context.extensions.append((extension, self.opening.source, span))
+
+    def begin(self, label: str, current: StepInfo | None = None) -> None:
+        """Begin a statement, with no known dependencies."""
+        self.label, self.current, self.inside = label, current, False
+        self.depends = {}
+        self.filled = frozenset()
+
+    def find_loop_or_step(self, name: str) -> tuple[CheckScope, StepInfo | None] | None:
+        """Return the nearest scope that has a step (with the step) or a loop variable of this name."""
+        scope: CheckScope | None = self
+        while scope is not None:
+            if name in scope.steps:
+                return scope, scope.steps[name]
+            if scope.loop is not None and scope.loop.name.text == name:
+                return scope, None
+            scope = scope.parent
+        return None
+
+    def visible(self) -> Iterator[str]:
+        """Yield the names that are usable here: earlier steps, the owner, loop variables."""
+        scope: CheckScope | None = self
+        while scope is not None:
+            for name, info in scope.steps.items():
+                limit = scope.current
+                if limit is None or info.index < limit.index or (info is limit and scope.inside):
+                    yield name
+            if scope.loop is not None:
+                yield scope.loop.name.text
+            scope = scope.parent
