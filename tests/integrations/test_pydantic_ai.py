@@ -12,8 +12,9 @@ from anthropic import AsyncAnthropic
 from mcp.server import MCPServer
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, RunContext
+from pydantic_ai.exceptions import UsageLimitExceeded
 from pydantic_ai.mcp import MCPToolset
-from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
@@ -21,6 +22,7 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
+from pydantic_ai.usage import UsageLimits
 from tests.approvals.test_functions import asked
 from tests.engines import make_engine
 from tests.functions.test_streams import read
@@ -355,3 +357,65 @@ async def test_a_budget_needs_a_price_and_refused_requests_cost_nothing(server: 
 def test_wrong_options_are_reported_when_the_agent_is_made(options: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         TreadleDurability(**options)
+
+
+# delegation
+
+
+async def test_the_usage_of_delegated_agents_is_the_same_in_a_replay(server: ModelServer) -> None:
+    server.conversation(uses(("ask", {"of": "a"}), ("ask", {"of": "b"})), text("Done."))
+    server.conversation(text("Told."), key="tell")
+    helper: Agent[None, str] = Agent(model_of("messages", server.url), name="helper")
+    agent, usages = claude(server), []
+
+    @agent.tool
+    async def ask(ctx: RunContext[None], of: str) -> str:
+        return (await helper.run(f"tell {of}", usage=ctx.usage)).output
+
+    engine = make_engine("memory://", warm_functions=0)
+
+    @engine.function("agent")
+    async def run(payload: Any, ctx: Any) -> Any:
+        result = await agent.run("Go")
+        usages.append(result.usage)
+        await ctx.sleep(0.01)  # the replay after it makes no request
+        return [result.usage.requests, result.usage.input_tokens, result.usage.tool_calls]
+
+    async with engine, engine.worker():
+        assert await engine.run_result(await engine.start_function("agent"), timeout=BOUND) == [4, 400, 2]
+    assert len(usages) == 2
+    assert usages[0] == usages[1]
+
+
+def test_the_limit_of_a_delegated_agent_is_reached_at_the_same_request_after_any_crash() -> None:
+    def setup(engine: Engine, effects: list[Any]) -> None:
+        async def tell(messages: list[ModelMessage], info: Any) -> ModelResponse:
+            return ModelResponse([TextPart("told")])
+
+        async def respond(messages: list[ModelMessage], info: Any) -> ModelResponse:
+            turn = sum(isinstance(message, ModelResponse) for message in messages)
+            effects.append(f"request {turn}")
+            return ModelResponse([ToolCallPart("ask", {}, str(turn))])
+
+        helper = Agent(FunctionModel(tell), name="helper")
+        agent = Agent(FunctionModel(respond), name="a", capabilities=[TreadleDurability()])
+
+        @agent.tool
+        async def ask(ctx: RunContext[None]) -> str:
+            return (await helper.run("tell", usage=ctx.usage)).output
+
+        @engine.function("agent")
+        async def run(payload: Any) -> Any:
+            try:
+                await agent.run("Go", usage_limits=UsageLimits(request_limit=5))
+            except UsageLimitExceeded as error:
+                return str(error)
+
+    async def start(engine: Engine) -> Any:
+        return await engine.start_function("agent")
+
+    report = crash_test(setup, start)
+    assert report.effects == ("request 0", "request 1", "request 2")
+    for case in report.cases:
+        assert case.outcome == report.outcome, case.text()
+        assert set(case.effects) == set(report.effects), case.text()

@@ -18,7 +18,9 @@ import copy
 import hashlib
 import inspect
 import json
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -29,16 +31,19 @@ try:
 except ImportError as error:
     raise missing("openai-agents", error) from error
 
+import httpx2
+import openai
 from agents.mcp import MCPServer
+from agents.run import AgentRunner, set_default_agent_runner
 from agents.tool_context import ToolContext
 from mcp.types import CallToolResult
 from mcp.types import Tool as MCPTool
-from openai import APIStatusError
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from agents import (
     Agent,
+    AgentHooks,
     FunctionTool,
     GuardrailFunctionOutput,
     Handoff,
@@ -51,9 +56,15 @@ from agents import (
     OutputGuardrail,
     RunConfig,
     RunContextWrapper,
+    RunHooks,
     Runner,
     RunResult,
+    RunResultStreaming,
+    RunState,
     ToolGuardrailFunctionOutput,
+    ToolOutputFileContent,
+    ToolOutputImage,
+    ToolOutputText,
     Usage,
     handoff,
 )
@@ -72,10 +83,11 @@ from treadle.integrations.agent_steps import (
     run_step,
     write_to,
 )
+from treadle.llm.config import LLMError
 from treadle.llm.ledger import TokenCounts
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import InvalidInput, MisusedContext, StepFailed
 from treadle.model.names import check_name
-from treadle.workers.functions.context import FunctionContext
+from treadle.workers.functions.context import FunctionContext, current_function
 
 __all__ = ["StepOptions", "ToolOptions", "TreadleRunner"]
 
@@ -85,6 +97,35 @@ _RESPONSE = TypeAdapter(ModelResponse)
 _MCP_TOOLS = TypeAdapter(list[MCPTool])
 _ANY = "*"
 """The name under which options apply to all tools."""
+
+_STRUCTURED = (ToolOutputText, ToolOutputImage, ToolOutputFileContent)
+_BODY_LIMIT = 2000
+_DECISIVE_HEADERS = frozenset({"retry-after", "retry-after-ms", "x-should-retry", "x-request-id"})
+
+_durable_run: ContextVar[bool] = ContextVar("durable_agent_run", default=False)
+
+
+class _RefusingRunner(AgentRunner):
+    """The SDK's runner, which refuses to run an agent in a durable function: a replay would repeat all its requests and calls."""
+
+    async def run(self, starting_agent: Agent[Any], *arguments: Any, **options: Any) -> RunResult:
+        _refuse_in_function("Runner.run")
+        return await super().run(starting_agent, *arguments, **options)
+
+    def run_streamed(self, starting_agent: Agent[Any], *arguments: Any, **options: Any) -> RunResultStreaming:
+        _refuse_in_function("Runner.run_streamed")
+        return super().run_streamed(starting_agent, *arguments, **options)
+
+
+def _refuse_in_function(call: str) -> None:
+    if not _durable_run.get() and current_function() is not None:
+        raise MisusedContext(
+            f"{call} was called in the code of a durable function, where a replay repeats its requests and calls. "
+            "Use TreadleRunner().run, or call it in a step (`ctx.step`)."
+        )
+
+
+set_default_agent_runner(_RefusingRunner())
 
 
 class TreadleRunner:
@@ -127,10 +168,23 @@ class TreadleRunner:
 
         The context of the run and a session are objects of the process: a replay does not repeat what tools did to them.
         """
+        if isinstance(input, RunState):
+            raise InvalidInput("A durable run continues by itself after approvals. Pass `result.to_input_list()`, not a RunState.")
         function = function_of(ctx)
         durable = _Durable(self, function, self._name or agent.name, run_config or RunConfig())
+        token = _durable_run.set(True)
+        try:
+            return _DurableResult(await self._run(durable, agent, input, options), durable)
+        except openai.APIError as error:
+            raise durable.failures.get(id(error), error) from None
+        finally:
+            _durable_run.reset(token)
+
+    async def _run(self, durable: _Durable, agent: Agent[Any], given: Any, options: dict[str, Any]) -> RunResult:
         starting, config = durable.agent(agent), durable.config()
-        result = await Runner.run(starting, input, run_config=config, **options)
+        if options.get("hooks") is not None:
+            options["hooks"] = durable.hooks(options["hooks"], RunHooks, "")
+        result = await Runner.run(starting, given, run_config=config, **options)
         while result.interruptions:
             state = result.to_state()
             decisions = await asyncio.gather(*(self._decide(durable, item) for item in result.interruptions))
@@ -157,6 +211,23 @@ class TreadleRunner:
         return (await ask(durable.function, name, tool, context, options)).denied
 
 
+class _DurableResult(RunResult):
+    """The result of a run, with the agents of the caller."""
+
+    def __init__(self, result: RunResult, durable: _Durable) -> None:
+        self.__dict__.update(result.__dict__)
+        self._last_of_caller: Agent[Any] = durable.original(result.last_agent)
+        for part in (*self.new_items, *self.output_guardrail_results):
+            for name in ("agent", "source_agent", "target_agent"):
+                if hasattr(part, name):
+                    setattr(part, name, durable.original(getattr(part, name)))
+
+    @property
+    def last_agent(self) -> Agent[Any]:
+        """The agent of the caller that ran last."""
+        return self._last_of_caller
+
+
 class _Durable:
     """The agents of one run, with everything that they do wrapped in steps."""
 
@@ -164,11 +235,39 @@ class _Durable:
         self.runner, self.function, self.name = runner, function, name
         self._config = config
         self._agents: dict[int, Agent[Any]] = {}
+        self._originals: dict[int, Agent[Any]] = {}
         self._named: dict[str, Agent[Any]] = {}
+        self.failures: dict[int, Exception] = {}
+        """The failures of steps, by the id of the SDK's error that stands for them."""
 
     async def step(self, what: str, code: Callable[[], Awaitable[Any]], options: Mapping[str, Any]) -> Any:
         """Record the code as a step of the run."""
         return await run_step(self.function, f"{self.name}.{what}", code, options)
+
+    def original(self, value: Any) -> Any:
+        """Return the caller's agent for a durable one; other values as they are."""
+        return self._originals.get(id(value), value)
+
+    def callback(self, what: str, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        """Return a callback that is called once, with the agents of the caller, and whose result is recorded."""
+
+        async def invoke(*arguments: Any, **keywords: Any) -> Any:
+            async def call() -> Any:
+                return await _awaited(function(*map(self.original, arguments), **keywords))
+
+            call_id = getattr(arguments[0], "tool_call_id", "") if arguments else ""
+            return await self.step(f"{what} {call_id}".rstrip(), call, {})
+
+        return invoke
+
+    def hooks(self, hooks: Any, base: type[Any], owner: str) -> Any:
+        """Return hooks whose overridden methods are called once."""
+        durable = base()
+        for name in (name for name in dir(base) if name.startswith("on_")):
+            method = getattr(hooks, name)
+            if getattr(method, "__func__", method) is not getattr(base, name):
+                setattr(durable, name, self.callback(f"hook:{owner}{name}", method))
+        return durable
 
     def config(self) -> RunConfig:
         """Return the configuration of the run, with durable models."""
@@ -194,14 +293,25 @@ class _Durable:
         )
         if isinstance(agent.model, Model):
             durable.model = _DurableModel(self, agent.model)
+        if callable(agent.instructions):
+            instructions = self.callback(f"instructions:{agent.name}", agent.instructions)
+
+            async def instruct(context: RunContextWrapper[Any], of: Agent[Any]) -> Any:
+                return await instructions(context, of)
+
+            durable.instructions = instruct
+        if agent.hooks is not None:
+            durable.hooks = self.hooks(agent.hooks, AgentHooks, f"{agent.name}.")
         self._agents[id(agent)] = self._agents[id(durable)] = self._named[agent.name] = durable
+        self._originals[id(durable)] = agent
         durable.handoffs = [self._handoff(target) for target in agent.handoffs]
         return durable
 
     def _handoff(self, given: Agent[Any] | Handoff[Any, Any]) -> Handoff[Any, Any]:
-        if isinstance(given, Agent):
-            self.agent(given)
         original = handoff(given) if isinstance(given, Agent) else given
+        target = given if isinstance(given, Agent) else _target_of(given)
+        if target is not None:
+            self.agent(target)
 
         async def invoke(context: RunContextWrapper[Any], arguments: str) -> Any:
             targets: list[Agent[Any]] = []
@@ -211,11 +321,17 @@ class _Durable:
                 return targets[0].name
 
             name = await self.step(f"handoff:{original.agent_name}", hand_off, {})
+            if target is not None:
+                return self.agent(target)
             if not targets and name in self._named:
                 return self._named[name]
             return self.agent(targets[0] if targets else await original.on_invoke_handoff(context, arguments))
 
-        return replace(original, on_invoke_handoff=invoke)
+        enabled = self._predicate(f"enabled:{original.tool_name}", original.is_enabled)
+        return replace(original, on_invoke_handoff=invoke, is_enabled=enabled)
+
+    def _predicate(self, what: str, value: Any) -> Any:
+        return self.callback(what, value) if callable(value) else value
 
     def _tool(self, tool: FunctionTool) -> FunctionTool:
         options = self.runner.options_of(tool.name)
@@ -234,7 +350,12 @@ class _Durable:
 
             return await self.step(name, call, options)
 
-        durable = replace(tool, on_invoke_tool=invoke)
+        durable = replace(
+            tool,
+            on_invoke_tool=invoke,
+            is_enabled=self._predicate(f"enabled:{tool.name}", tool.is_enabled),
+            needs_approval=self._predicate(f"needs_approval:{tool.name}", tool.needs_approval),
+        )
         durable.tool_input_guardrails = [self._tool_guardrail(guardrail) for guardrail in tool.tool_input_guardrails or ()] or None
         durable.tool_output_guardrails = [
             self._tool_guardrail(guardrail) for guardrail in tool.tool_output_guardrails or ()
@@ -250,7 +371,7 @@ class _Durable:
     def _check(self, name: str, function: Callable[..., Any]) -> Callable[..., Awaitable[GuardrailFunctionOutput]]:
         async def check(*arguments: Any) -> GuardrailFunctionOutput:
             async def call() -> Any:
-                output = await _awaited(function(*arguments))
+                output = await _awaited(function(*map(self.original, arguments)))
                 return [to_jsonable_python(output.output_info, fallback=repr), output.tripwire_triggered]
 
             return GuardrailFunctionOutput(*await self.step(f"guardrail:{name}", call, {}))
@@ -333,16 +454,29 @@ class _DurableModel(Model):
                 response = await self._model.get_response(*request, **options)
             else:
                 response = await _streamed(stream, self._model.stream_response(*request, **options))
-            return _RESPONSE.dump_python(response, mode="json", by_alias=True)
+            return _RESPONSE.dump_python(response, mode="json", by_alias=True, exclude_unset=True)
+
+        async def recorded() -> Any:
+            try:
+                return await send()
+            except openai.APIError as error:
+                raise _RecordedError(error) from error
 
         async def within_budget() -> Any:
             sent = {"system": system_instructions, "input": input, "options": options, "rest": arguments}
             request = to_jsonable_python(sent, fallback=repr)
             request["max_tokens"] = model_settings.max_tokens or most_output(function)
-            return await metered(function, self._name, request, send, _tokens, _status)
+            return await metered(function, self._name, request, recorded, _tokens, _status)
 
-        name = f"{self._durable.name}.model"
-        return _RESPONSE.validate_python(await run_model_step(function, name, within_budget, self._durable.runner.model_options))
+        name, options_of_step = f"{self._durable.name}.model", self._durable.runner.model_options
+        try:
+            return _RESPONSE.validate_python(await run_model_step(function, name, within_budget, options_of_step))
+        except (StepFailed, LLMError) as failed:
+            error = _RecordedError.restored(failed)
+            if error is None:
+                raise
+            self._durable.failures[id(error)] = failed
+        raise error
 
     def stream_response(self, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
         raise NotImplementedError("A durable agent runs with `TreadleRunner.run`, not with `Runner.run_streamed`.")
@@ -379,8 +513,48 @@ def _tokens(response: Any) -> TokenCounts:
     )
 
 
+class _RecordedError(Exception):
+    """An error of the service whose text has all that the SDK's retry policies decide by, so that a replay decides the same."""
+
+    def __init__(self, error: openai.APIError) -> None:
+        response: httpx2.Response | None = getattr(error, "response", None)
+        self.status = None if response is None else response.status_code
+        body = error.body if len(json.dumps(error.body, default=str)) <= _BODY_LIMIT else None
+        details: dict[str, Any] = {"error": type(error).__name__, "body": to_jsonable_python(body, fallback=str)}
+        if response is not None:
+            headers = {name: value for name, value in response.headers.items() if name in _DECISIVE_HEADERS}
+            details |= {"status": response.status_code, "headers": headers}
+        super().__init__(f"{error}\n{json.dumps(details)}")
+
+    @staticmethod
+    def restored(failed: StepFailed | LLMError) -> openai.APIError | None:
+        """Return the SDK's error for a failed step; None if another error failed it."""
+        message, _, text = (failed.error if isinstance(failed, StepFailed) else str(failed)).rpartition("\n")
+        details = _arguments(text)
+        if not isinstance(details, dict) or "error" not in details:
+            return None
+        request = httpx2.Request("POST", "https://recorded.invalid")
+        kind: type[Any] = getattr(openai, details["error"], openai.APIError)
+        body = details.get("body")
+        if "status" in details:
+            response = httpx2.Response(details["status"], headers=details["headers"], request=request)
+            kind = kind if issubclass(kind, openai.APIStatusError) else openai.APIStatusError
+            return cast("openai.APIError", kind(message, response=response, body=body))
+        if issubclass(kind, openai.APITimeoutError):
+            return openai.APITimeoutError(request)
+        if issubclass(kind, openai.APIConnectionError):
+            return openai.APIConnectionError(message=message, request=request)
+        return openai.APIError(message, request, body=body)
+
+
 def _status(error: Exception) -> int | None:
-    return error.status_code if isinstance(error, APIStatusError) else None
+    return error.status if isinstance(error, _RecordedError) else None
+
+
+def _target_of(original: Handoff[Any, Any]) -> Agent[Any] | None:
+    """Return the agent that a handoff object refers to: in a replay, asking the object for it would call `on_handoff` again."""
+    targets = (value() for value in vars(original).values() if isinstance(value, weakref.ref))
+    return next((target for target in targets if isinstance(target, Agent)), None)
 
 
 def _arguments(text: Any) -> Any:
@@ -392,8 +566,11 @@ def _arguments(text: Any) -> Any:
 
 def _storable(value: Any) -> Any:
     """Return the output of a tool as JSON; other objects as the text that the SDK would send."""
+    outputs = value if isinstance(value, list) else [value]
+    if outputs and all(isinstance(output, _STRUCTURED) for output in outputs):
+        return to_jsonable_python(value, exclude_none=True)
     try:
-        return to_jsonable_python(value)
+        return value if to_jsonable_python(value) == value else str(value)
     except Exception:
         return str(value)
 

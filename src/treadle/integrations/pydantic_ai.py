@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,6 +28,7 @@ try:
 except ImportError as error:
     raise missing("pydantic-ai", error) from error
 
+from pydantic import TypeAdapter
 from pydantic_ai.agent import EventStreamHandler
 from pydantic_ai.capabilities import ValidatedToolArgs, WrapToolExecuteHandler
 from pydantic_ai.durable_exec import (
@@ -53,6 +55,7 @@ from pydantic_ai.tools import (
     ToolDefinition,
     ToolDenied,
 )
+from pydantic_ai.usage import RunUsage
 from pydantic_core import to_jsonable_python
 
 from treadle.integrations.agent_steps import (
@@ -78,6 +81,8 @@ from treadle.workers.functions.context import FunctionContext, current_function
 
 __all__ = ["StepOptions", "ToolOptions", "TreadleDurability"]
 
+_USAGE = "treadle_usage"
+_RUN_USAGE = TypeAdapter(RunUsage)
 _METADATA = "treadle"
 """The key of a tool's options in its metadata."""
 _Options = Mapping[str, Any]
@@ -273,7 +278,30 @@ class _Backend(CallableOperationBackend[_Options]):
         if isinstance(operation_id, ModelRequestId):
             body = _within_budget(function, operation_id.model_name, body, cache_key)
             return await run_model_step(function, named, body, config)
-        return await run_step(function, named, body, config)
+        if run is None or not isinstance(operation_id, ToolsetCallToolId):
+            return await run_step(function, named, body, config)
+        usage = run.usage
+        try:
+            recorded = await run_step(function, named, _measured(run, body), config)
+        finally:
+            run.usage = usage
+        if isinstance(recorded, dict) and recorded.keys() == {_USAGE, "result"}:
+            usage.incr(_RUN_USAGE.validate_python(recorded[_USAGE]))
+            return recorded["result"]
+        return recorded
+
+
+def _measured(run: RunContext[Any], body: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[object]]:
+    """Record with the result of a tool the usage of agents that it runs: a replay, which does not call the tool, adds the same."""
+    before = deepcopy(run.usage)
+
+    async def call() -> object:
+        run.usage = deepcopy(before)
+        result = await body()
+        usage = run.usage - before
+        return {_USAGE: _RUN_USAGE.dump_python(usage, mode="json"), "result": result} if usage.has_values() else result
+
+    return call
 
 
 def _within_budget(
