@@ -247,9 +247,7 @@ def _error_rows(each: type[TreadleError]) -> list[list[str]]:
 
 
 def _error_row(each: type[TreadleError]) -> list[str]:
-    drawn = (errors.__doc__ or "") + (sys.modules[each.__module__].__doc__ or "")
-    tree = dict(re.findall(r"[├└]── (\w+) +(\S.*)", drawn))
-    text = tree.get(each.__name__) or (each.__doc__ or "").strip().split("\n")[0]
+    text = (each.__doc__ or "").strip().split("\n")[0]
     text = text or f"no such {each.code.removesuffix('_not_found')}"
     bare = each.__new__(each)
     parent = next((base.__name__ for base in each.__bases__ if issubclass(base, TreadleError)), "")

@@ -55,10 +55,8 @@ _no_executor: Any = None
 """The engine's own handlers are async, and run on the loop."""
 
 
-class WrongThread(TreadleError):
+class WrongThread(TreadleError, code="wrong_thread"):
     """A blocking call would block the event loop that must answer it."""
-
-    code = "wrong_thread"
 
 
 def on_loop(method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[C, P], T]:

@@ -52,10 +52,8 @@ _STILL_FOR = 5
 """Polls without progress after which a run is checked for lost tasks."""
 
 
-class UnknownStep(NotFound, ValueError):
+class UnknownStep(NotFound, ValueError, code="step_not_found"):
     """There is no step with that id."""
-
-    code = "step_not_found"
 
 
 class Evaluator:

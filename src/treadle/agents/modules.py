@@ -148,10 +148,8 @@ IMPORT_LIMIT = 10.0
 """Seconds that an import may take before it counts as hanging."""
 
 
-class OutsideRoots(InvalidInput):
+class OutsideRoots(InvalidInput, code="module_outside_roots"):
     """The module is outside the folders that handlers may be loaded from."""
-
-    code = "module_outside_roots"
 
 
 def runner_roots(configured: Sequence[str | Path]) -> tuple[str, ...]:

@@ -163,16 +163,12 @@ def _query(name: str, value: Any) -> list[tuple[str, str]]:
     return [(name, value.isoformat() if isinstance(value, datetime) else str(value))]
 
 
-class ServerUnreachable(StoreUnavailable):
+class ServerUnreachable(StoreUnavailable, code="server_unreachable"):
     """The server does not respond: it is down, at another address, or the network is."""
 
-    code = "server_unreachable"
 
-
-class UnexpectedAnswer(StoreError):
+class UnexpectedAnswer(StoreError, code="unexpected_answer"):
     """The response is not from Treadle: there is a proxy or another program at that address."""
-
-    code = "unexpected_answer"
 
 
 _BY_STATUS: dict[int, type[TreadleError]] = {

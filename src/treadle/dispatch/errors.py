@@ -1,10 +1,10 @@
 """The four errors of dispatch, with the codes and the HTTP statuses of its specification (D63).
 
 DispatchError
-├── JobNotFound             there is no job with that id
-├── MaxRetriesExceeded      the retries of its policy are exhausted; the job stays failed
-├── WorkerUnavailable       nothing can be dequeued: the coordinator drains, or the limit of running jobs is reached
-└── StorageError            the store did not answer, even after three retries; stored data is not lost
+├── JobNotFound
+├── MaxRetriesExceeded
+├── WorkerUnavailable
+└── StorageError
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import ClassVar
 from treadle.model.errors import NotFound, Refused, StoreError, TreadleError
 
 
-class DispatchError(TreadleError):
+class DispatchError(TreadleError, code="dispatch_error"):
     """Base of the errors that have their own HTTP status."""
 
-    code = "dispatch_error"
     http_status: ClassVar[int] = 500
 
 
-class JobNotFound(NotFound, DispatchError):
-    code = "TASK_NOT_FOUND"
+class JobNotFound(NotFound, DispatchError, code="TASK_NOT_FOUND"):
+    """There is no job with that id."""
+
     http_status = 404
 
     def __init__(self, task_id: str) -> None:
@@ -30,8 +30,9 @@ class JobNotFound(NotFound, DispatchError):
         self.task_id = task_id
 
 
-class MaxRetriesExceeded(Refused, DispatchError):
-    code = "MAX_RETRIES_EXCEEDED"
+class MaxRetriesExceeded(Refused, DispatchError, code="MAX_RETRIES_EXCEEDED"):
+    """The retries of its policy are exhausted; the job stays failed."""
+
     http_status = 400
 
     def __init__(self, task_id: str, retries: int) -> None:
@@ -42,13 +43,15 @@ class MaxRetriesExceeded(Refused, DispatchError):
         self.task_id, self.retries = task_id, retries
 
 
-class WorkerUnavailable(Refused, DispatchError):
-    code = "WORKER_UNAVAILABLE"
+class WorkerUnavailable(Refused, DispatchError, code="WORKER_UNAVAILABLE"):
+    """Nothing can be dequeued: the coordinator drains, or the limit of running jobs is reached."""
+
     http_status = 503
 
 
-class StorageError(StoreError, DispatchError):
-    code = "STORAGE_ERROR"
+class StorageError(StoreError, DispatchError, code="STORAGE_ERROR"):
+    """The store did not answer, even after three retries; stored data is not lost."""
+
     http_status = 500
 
     def __init__(self, doing: str, tries: int, error: StoreError) -> None:

@@ -18,10 +18,8 @@ _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _FullName = Annotated[str, msgspec.Meta(pattern=r"^[^/\s]+/[^/\s]+$")]
 
 
-class InvalidIssue(InvalidInput):
+class InvalidIssue(InvalidInput, code="invalid_issue"):
     """The enqueued object is not a GitHub issue; the message names the field."""
-
-    code = "invalid_issue"
 
 
 class Label(msgspec.Struct, frozen=True):

@@ -33,16 +33,12 @@ _CHUNK = 64 * 1024
 _REASON_LIMIT = 1000
 
 
-class GateExists(Refused):
+class GateExists(Refused, code="gate_exists"):
     """The process already has a gate of that name."""
 
-    code = "gate_exists"
 
-
-class GateError(TreadleError):
+class GateError(TreadleError, code="gate_error"):
     """A gate returned no judgement."""
-
-    code = "gate_error"
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,20 +57,16 @@ PAST_KEPT = 20
 """Workorders that an objective keeps by digest; older ones are found only by id."""
 
 
-class ObjectiveNotFound(NotFound):
+class ObjectiveNotFound(NotFound, code="objective_not_found"):
     """There is no such objective."""
-
-    code = "objective_not_found"
 
     def __init__(self, objective_id: str) -> None:
         super().__init__(f"There is no objective {objective_id}; `treadle objectives list` shows all.")
         self.objective_id = objective_id
 
 
-class InvalidArtifact(InvalidInput):
+class InvalidArtifact(InvalidInput, code="invalid_artifact"):
     """A document does not fit its schema."""
-
-    code = "invalid_artifact"
 
 
 A = TypeVar("A", bound=Artifact)

@@ -107,10 +107,8 @@ _AGAIN_FOR = 1_000
 _CODE = "not_judged"
 
 
-class NoTopology(TreadleError):
+class NoTopology(TreadleError, code="no_topology"):
     """A role's task was settled in a process without a topology."""
-
-    code = "no_topology"
 
 
 class GoalSettler(Service):

@@ -130,10 +130,8 @@ MONITOR_EVERY_FOR = 60_000
 SHIPPED_GATES = ("exit_code", "json_schema", "regex")
 
 
-class InvalidTopology(InvalidInput):
+class InvalidTopology(InvalidInput, code="invalid_topology"):
     """A topology file is invalid; `problems` holds the places and reasons."""
-
-    code = "invalid_topology"
 
     def __init__(self, name: str, problems: tuple[TopologyProblem, ...]) -> None:
         lines = "".join(f"\n  {problem.render()}" for problem in problems)

@@ -10,10 +10,8 @@ from treadle.model.outcomes import Failed, Problem
 from treadle.settings import Settings
 
 
-class LLMError(NonRetryable):
+class LLMError(NonRetryable, code="llm_error"):
     """Work with a model failed permanently; `error_code` is the reason."""
-
-    code = "llm_error"
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message, code)

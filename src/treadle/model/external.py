@@ -48,26 +48,20 @@ FAILED = "external_production_failed"
 """The task's error code if the specialist gave none; the record has none then."""
 
 
-class InvalidHandle(InvalidInput):
+class InvalidHandle(InvalidInput, code="invalid_external_handle"):
     """A handle that the engine cannot use; `reason` is the code of the invalid part."""
-
-    code = "invalid_external_handle"
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.reason = code
 
 
-class UnexpectedSpecialistResultError(TreadleError, ValueError):
+class UnexpectedSpecialistResultError(TreadleError, ValueError, code="unexpected_result"):
     """A specialist's `start` or `poll` returned a value of an unsupported type."""
 
-    code = "unexpected_result"
 
-
-class ExternalJobLost(TreadleError):
+class ExternalJobLost(TreadleError, code=LOST):
     """Raise it in `poll` when the service no longer knows the job: the task fails with `external_job_lost`."""
-
-    code = LOST
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,10 +102,8 @@ LEASE_FOR = 365 * 86_400_000
 RESULT_TIMEOUT = timedelta(days=365)
 
 
-class Stalled(TreadleError):
+class Stalled(TreadleError, code="stalled"):
     """The awaited work cannot end by itself."""
-
-    code = "stalled"
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,26 +55,20 @@ out.write(answer)
 """
 
 
-class CompilationFailed(InvalidInput):
+class CompilationFailed(InvalidInput, code="compilation_failed"):
     """The sources do not compile; the message shows every diagnostic."""
 
-    code = "compilation_failed"
 
-
-class WorkflowFailed(TreadleError):
+class WorkflowFailed(TreadleError, code="workflow_failed"):
     """The workflow failed; the message has the whole path, `error` its parts."""
-
-    code = "workflow_failed"
 
     def __init__(self, error: StepError) -> None:
         super().__init__(error.text)
         self.error = error
 
 
-class ScriptFailed(TreadleError):
+class ScriptFailed(TreadleError, code="script_failed"):
     """A script raised, timed out, or left a result that is not JSON."""
-
-    code = "script_failed"
 
     def __init__(self, message: str, kind: str = "ScriptFailed") -> None:
         super().__init__(message)

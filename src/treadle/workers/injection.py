@@ -24,10 +24,8 @@ Hook = Callable[[], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class StartFailed(TreadleError):
+class StartFailed(TreadleError, code="start_failed"):
     """A hook or a dependency of a worker raised while the worker started; it has not claimed anything."""
-
-    code = "start_failed"
 
 
 class Depends(msgspec.Struct, frozen=True):

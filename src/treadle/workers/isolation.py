@@ -29,10 +29,8 @@ from treadle.workers.signatures import importable, unwrapped
 _SPAWN = multiprocessing.get_context("spawn")
 
 
-class ProcessDied(TreadleError):
+class ProcessDied(TreadleError, code="process_died"):
     """The process of an isolated handler ended without a result: it was killed, ran out of memory, or called exit."""
-
-    code = "process_died"
 
 
 async def call_isolated(handler: RegisteredHandler, context: Context) -> Any:

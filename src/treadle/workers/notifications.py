@@ -39,10 +39,8 @@ _RESPONSE = 500
 _EVENTS_AFTER_END = ("approval.expired",)
 
 
-class WebhookFailed(TreadleError):
+class WebhookFailed(TreadleError, code="webhook_failed"):
     """The receiver did not accept the webhook; it is sent again."""
-
-    code = "webhook_failed"
 
 
 class Notifier:

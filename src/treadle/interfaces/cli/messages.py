@@ -50,10 +50,8 @@ EXIT_CODES = {
 }
 
 
-class WaitTimedOut(TreadleError):
+class WaitTimedOut(TreadleError, code="wait_timed_out"):
     """`--wait-for` passed before the task or run ended."""
-
-    code = "wait_timed_out"
 
 
 _EXITS_OF_CLASSES: dict[tuple[type[TreadleError], ...], int] = {

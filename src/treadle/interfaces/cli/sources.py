@@ -40,10 +40,8 @@ StrictOption = Annotated[
 ]
 
 
-class SourceNotFound(InvalidInput):
+class SourceNotFound(InvalidInput, code="source_not_found"):
     """A source that cannot be read."""
-
-    code = "source_not_found"
 
 
 def read_sources(places: Sequence[str]) -> list[Source]:

@@ -253,10 +253,8 @@ def no_response(cause: InvalidInput | None = None) -> NonRetryable:
     return NonRetryable(f"The effect was made, but {reason}", "invalid_effect_response")
 
 
-class UnrepeatedEffect(NonRetryable, EffectUnknown):
+class UnrepeatedEffect(NonRetryable, EffectUnknown, code=EffectUnknown.code):
     """The outcome is unknown, and the effect must not be repeated without a person's decision."""
-
-    code = EffectUnknown.code
 
 
 def unrepeated(action: str, command: str, cause: str) -> UnrepeatedEffect:

@@ -38,10 +38,8 @@ _CACHE_LIMIT = 64 * 1024 * 1024
 _quick = msgspec.json.Encoder().encode
 
 
-class ValueLost(TreadleError):
+class ValueLost(TreadleError, code="value_lost"):
     """A large value that a row refers to is not in the store."""
-
-    code = "value_lost"
 
 
 class Codec(Protocol):

@@ -1,78 +1,78 @@
 """Every error that Treadle raises on purpose, in one tree, each with a stable code.
 
     TreadleError
-    ├── InvalidInput            the caller's input cannot be used
-    │   ├── InvalidName         a handler, list or namespace name with unsupported characters
-    │   ├── InvalidPayload      not JSON, or JSON that the stores cannot round-trip
-    │   ├── PayloadTooLarge     over the size limit
-    │   ├── InvalidPolicy       a retry policy, limit or duration outside its allowed range
-    │   ├── InvalidStoreUrl     a store URL that does not name a store
-    │   ├── InvalidApproval     an approval request with invalid options
-    │   ├── InvalidFlow         AFL that does not compile; carries the diagnostics
-    │   ├── InvalidSchedule     an invalid cron line, time zone, interval or policy of a schedule
-    │   ├── InvalidWatcher      an invalid path, address or option of a watcher
-    │   ├── InvalidAlert        an invalid condition, target or option of an alert rule
-    │   ├── InvalidPlan         a declarative plan with invalid steps
-    │   ├── InvalidTag          a tag with an invalid key or value, or too many tags
-    │   ├── InvalidQuery        a query that cannot be parsed; carries the position
-    │   ├── AmbiguousId         the beginning of several ids, where one is needed
-    │   ├── IdempotencyKeyReused  the key was already used for a different request
-    │   └── MisusedContext      a `ctx` operation called where it is not available
-    ├── NotFound                the named entity does not exist
+    ├── InvalidInput
+    │   ├── InvalidName
+    │   ├── InvalidPayload
+    │   ├── PayloadTooLarge
+    │   ├── InvalidPolicy
+    │   ├── InvalidStoreUrl
+    │   ├── InvalidApproval
+    │   ├── InvalidFlow
+    │   ├── InvalidSchedule
+    │   ├── InvalidWatcher
+    │   ├── InvalidAlert
+    │   ├── InvalidPlan
+    │   ├── InvalidTag
+    │   ├── InvalidQuery
+    │   ├── AmbiguousId
+    │   ├── IdempotencyKeyReused
+    │   └── MisusedContext
+    ├── NotFound
     │   ├── TaskNotFound
     │   └── RunNotFound
-    ├── IllegalTransition             the state table has no such transition from the current state
-    ├── Refused                 a valid request that a rule forbids now
-    │   ├── BacklogFull         the cap on waiting tasks is reached
-    │   ├── ListDraining        the task list accepts no new work
-    │   ├── RetriesUsedUp       the task's retry policy allows no further attempt
-    │   ├── CallbackRefused     a callback with an unknown token
-    │   └── RequestInProgress   a request with the same idempotency key is still running
-    ├── Unauthorized            no valid token or session; the message never gives the reason, `reason` does
-    ├── Forbidden               the token lacks the required scope
-    │   ├── ListForbidden       the token is restricted to other task lists
-    │   ├── RestrictedToken     the token is restricted to some task lists, and the request concerns more
-    │   └── WatchForbidden      only administrators may watch that place
-    ├── TooManyAttempts         too many failed logins; carries the delay until the next one
-    ├── ClaimLost               the claim is no longer held; nothing was written
-    ├── TaskFailed              raised to a caller waiting for the result of a task that failed
-    ├── TaskCanceled            raised to a caller waiting for the result of a task that was canceled
-    ├── TaskIgnored             raised to a caller waiting for the result of a task that was ignored
-    ├── RunFailed               raised to a caller waiting for the outputs of a run that failed
-    ├── RunCanceled             raised to a caller waiting for the outputs of a run that was canceled
-    ├── StepFailed              raised in a durable function whose step failed permanently
-    ├── SignalTimeout           raised in a durable function whose signal did not arrive in time
-    ├── UpdateRejected          raised to the caller of an update that the function rejected
-    ├── UpdateUnanswered        raised to the caller of an update when the run ended or continued without answering it
-    ├── ApprovalDenied          raised in a durable function whose approval was denied
-    ├── ApprovalExpired         raised in a durable function whose approval expired undecided
-    ├── UnreadableValue         a stored value is damaged, or another codec or a newer version wrote it
-    ├── ScanFailed              a watcher cannot scan its source
-    ├── NonRetryable            raised by handlers: this attempt failed and no retry can help
-    ├── EffectFailed            raised to handlers: an earlier attempt recorded that the effect did not happen
-    ├── EffectUnknown           raised by effects: it is unknown whether the effect happened
-    └── StoreError              a failure of the database, not of the caller
-        ├── StoreUnavailable    unreachable now; retrying later may help
-        │   ├── Contended       every attempt at a change was overtaken by another change; try again
-        │   ├── StoreTimeout    the database interrupted the work after its time limit; nothing was written
-        │   ├── StoreOverloaded  too many changes wait to be committed; carries the delay until a retry
-        │   └── TooManyWaiting  the server's limit on waiting callers is reached; carries the delay until a retry
-        ├── NotOpen             used before `open` or after `close`
-        ├── StoreReadOnly       readable, but not writable
-        ├── StoreFileInUse      a connection of `sqlite3` to a file that a store of this process has open
-        ├── StoreBusy           another process holds the file locked
-        ├── ClocksApart         another live process uses the SQLite file with a clock that differs by minutes or more
-        ├── StoreFull           no space left for the database
-        ├── StoreUnsafe         a location where the database cannot be durable
-        ├── StoreDamaged        acknowledged commits are missing, or pages are damaged
-        ├── StoreFailed         a sync failed: the last commit may or may not be there; restart the process
-        ├── SchemaTooNew        written by a newer Treadle
-        ├── SchemaBehind        needs `treadle store migrate`
-        ├── MissingDependency   an optional package is not installed
-        └── Unsupported         this store cannot keep that promise
+    ├── IllegalTransition
+    ├── Refused
+    │   ├── BacklogFull
+    │   ├── ListDraining
+    │   ├── RetriesUsedUp
+    │   ├── CallbackRefused
+    │   └── RequestInProgress
+    ├── Unauthorized
+    ├── Forbidden
+    │   ├── ListForbidden
+    │   ├── RestrictedToken
+    │   └── WatchForbidden
+    ├── TooManyAttempts
+    ├── ClaimLost
+    ├── TaskFailed
+    ├── TaskCanceled
+    ├── TaskIgnored
+    ├── RunFailed
+    ├── RunCanceled
+    ├── StepFailed
+    ├── SignalTimeout
+    ├── UpdateRejected
+    ├── UpdateUnanswered
+    ├── ApprovalDenied
+    ├── ApprovalExpired
+    ├── UnreadableValue
+    ├── ScanFailed
+    ├── NonRetryable
+    ├── EffectFailed
+    ├── EffectUnknown
+    └── StoreError
+        ├── StoreUnavailable
+        │   ├── Contended
+        │   ├── StoreTimeout
+        │   ├── StoreOverloaded
+        │   └── TooManyWaiting
+        ├── NotOpen
+        ├── StoreReadOnly
+        ├── StoreFileInUse
+        ├── StoreBusy
+        ├── ClocksApart
+        ├── StoreFull
+        ├── StoreUnsafe
+        ├── StoreDamaged
+        ├── StoreFailed
+        ├── SchemaTooNew
+        ├── SchemaBehind
+        ├── MissingDependency
+        └── Unsupported
 
-A message states what happened and what to do. Interfaces map codes; nothing here depends on HTTP. An error that callers
-distinguish only by its code has no class of its own: `CODES` lists the codes of such errors, by class.
+Each class states its meaning. A message states what happened and what to do. Interfaces map codes; nothing here depends on HTTP.
+An error that callers distinguish only by its code has no class of its own: `CODES` lists the codes of such errors, by class.
 """
 
 from types import ModuleType

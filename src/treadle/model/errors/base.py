@@ -8,6 +8,12 @@ class TreadleError(Exception):
 
     code: str = "error"
 
+    def __init_subclass__(cls, *, code: str | None = None, **options: object) -> None:
+        """A class without a code of its own has that of its base."""
+        super().__init_subclass__(**options)
+        if code is not None:
+            cls.code = code
+
     def __init__(self, message: str = "", *, code: str | None = None) -> None:
         """`code` is one of `errors.CODES`, for an error that has no class of its own."""
         super().__init__(message)

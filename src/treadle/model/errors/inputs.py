@@ -5,46 +5,44 @@ from __future__ import annotations
 from treadle.model.errors.base import TreadleError
 
 
-class InvalidInput(TreadleError, ValueError):
-    code = "invalid_input"
+class InvalidInput(TreadleError, ValueError, code="invalid_input"):
+    """The caller's input cannot be used."""
 
 
-class InvalidName(InvalidInput):
-    code = "invalid_name"
+class InvalidName(InvalidInput, code="invalid_name"):
+    """A handler, list or namespace name with unsupported characters."""
 
 
-class InvalidPayload(InvalidInput):
-    code = "invalid_payload"
+class InvalidPayload(InvalidInput, code="invalid_payload"):
+    """Not JSON, or JSON that the stores cannot round-trip."""
 
 
-class PayloadTooLarge(InvalidInput):
-    code = "payload_too_large"
+class PayloadTooLarge(InvalidInput, code="payload_too_large"):
+    """Over the size limit."""
 
 
-class InvalidPolicy(InvalidInput):
-    code = "invalid_policy"
+class InvalidPolicy(InvalidInput, code="invalid_policy"):
+    """A retry policy, limit or duration outside its allowed range."""
 
 
-class InvalidStoreUrl(InvalidInput):
-    code = "invalid_store_url"
+class InvalidStoreUrl(InvalidInput, code="invalid_store_url"):
+    """A store URL that does not name a store."""
 
 
-class InvalidApproval(InvalidInput):
-    code = "invalid_approval"
+class InvalidApproval(InvalidInput, code="invalid_approval"):
+    """An approval request with invalid options."""
 
 
-class InvalidFlow(InvalidInput):
+class InvalidFlow(InvalidInput, code="invalid_flow"):
     """AFL that does not compile; `diagnostics` has the places and the reasons."""
-
-    code = "invalid_flow"
 
     def __init__(self, message: str, diagnostics: tuple[object, ...] = ()) -> None:
         super().__init__(message)
         self.diagnostics = diagnostics
 
 
-class IdempotencyKeyReused(InvalidInput):
-    code = "idempotency_key_reused"
+class IdempotencyKeyReused(InvalidInput, code="idempotency_key_reused"):
+    """The key was already used for a different request."""
 
     def __init__(self, key: str, entity: str | None = None, stored_id: str | None = None) -> None:
         """`stored_id` is the id of the task or run (`entity`) that the key identifies."""
@@ -53,30 +51,28 @@ class IdempotencyKeyReused(InvalidInput):
         self.key, self.stored_id = key, stored_id
 
 
-class InvalidSchedule(InvalidInput):
-    code = "invalid_schedule"
+class InvalidSchedule(InvalidInput, code="invalid_schedule"):
+    """An invalid cron line, time zone, interval or policy of a schedule."""
 
 
-class InvalidWatcher(InvalidInput):
-    code = "invalid_watcher"
+class InvalidWatcher(InvalidInput, code="invalid_watcher"):
+    """An invalid path, address or option of a watcher."""
 
 
-class InvalidAlert(InvalidInput):
-    code = "invalid_alert"
+class InvalidAlert(InvalidInput, code="invalid_alert"):
+    """An invalid condition, target or option of an alert rule."""
 
 
-class InvalidPlan(InvalidInput):
-    code = "invalid_plan"
+class InvalidPlan(InvalidInput, code="invalid_plan"):
+    """A declarative plan with invalid steps."""
 
 
-class InvalidTag(InvalidInput):
-    code = "invalid_tag"
+class InvalidTag(InvalidInput, code="invalid_tag"):
+    """A tag with an invalid key or value, or too many tags."""
 
 
-class InvalidQuery(InvalidInput):
+class InvalidQuery(InvalidInput, code="invalid_query"):
     """A query that cannot be parsed; `position` is the index of the wrong character, `problem` the message without the query."""
-
-    code = "invalid_query"
 
     def __init__(self, text: str, position: int, problem: str) -> None:
         at = "the end" if position >= len(text) else f"character {position + 1} (`{text[position : position + 20]}`)"
@@ -84,8 +80,8 @@ class InvalidQuery(InvalidInput):
         self.position, self.problem = position, problem
 
 
-class AmbiguousId(InvalidInput):
-    code = "ambiguous_id"
+class AmbiguousId(InvalidInput, code="ambiguous_id"):
+    """The beginning of several ids, where one is needed."""
 
     def __init__(self, what: str, prefix: str, candidates: list[str], *, more: bool = False) -> None:
         """`candidates` are ids that begin with the prefix; `more` if there are others."""
@@ -94,12 +90,12 @@ class AmbiguousId(InvalidInput):
         self.candidates = candidates
 
 
-class MisusedContext(InvalidInput):
-    code = "misused_context"
+class MisusedContext(InvalidInput, code="misused_context"):
+    """A `ctx` operation called where it is not available."""
 
 
-class NotFound(TreadleError, LookupError):
-    code = "not_found"
+class NotFound(TreadleError, LookupError, code="not_found"):
+    """The named entity does not exist."""
 
 
 _NOT_FOUND = {
@@ -125,17 +121,13 @@ def not_found(kind: str, name: str) -> NotFound:
     return NotFound(_NOT_FOUND[kind].format(name), code=f"{kind}_not_found")
 
 
-class TaskNotFound(NotFound):
-    code = "task_not_found"
-
+class TaskNotFound(NotFound, code="task_not_found"):
     def __init__(self, task_id: str, what: str = "task") -> None:
         super().__init__(f"There is no {what} {task_id}. It may have been pruned; `treadle tasks list` shows the existing ones.")
         self.task_id = task_id
 
 
-class RunNotFound(NotFound):
-    code = "run_not_found"
-
+class RunNotFound(NotFound, code="run_not_found"):
     def __init__(self, run_id: str) -> None:
         super().__init__(f"There is no run {run_id}. It may have been pruned; `treadle runs list` shows the existing ones.")
         self.run_id = run_id
@@ -154,8 +146,8 @@ _ACTS = {
 """Transitions that operators make, by their command-line names; the engine makes all others."""
 
 
-class IllegalTransition(TreadleError):
-    code = "illegal_transition"
+class IllegalTransition(TreadleError, code="illegal_transition"):
+    """The state table has no such transition from the current state."""
 
     def __init__(self, entity: str, entity_id: str, state: str, transition: str, possible: tuple[str, ...] = ()) -> None:
         engines_own = "retry" if entity == "task" else None  # made by a failed attempt; operators requeue

@@ -5,12 +5,12 @@ from __future__ import annotations
 from treadle.model.errors.base import TreadleError
 
 
-class Refused(TreadleError):
-    code = "refused"
+class Refused(TreadleError, code="refused"):
+    """A valid request that a rule forbids now."""
 
 
-class BacklogFull(Refused):
-    code = "backlog_full"
+class BacklogFull(Refused, code="backlog_full"):
+    """The cap on waiting tasks is reached."""
 
     def __init__(self, task_list: str, name: str, backlog_limit: int) -> None:
         super().__init__(
@@ -20,8 +20,8 @@ class BacklogFull(Refused):
         self.task_list, self.name, self.backlog_limit = task_list, name, backlog_limit
 
 
-class ListDraining(Refused):
-    code = "list_draining"
+class ListDraining(Refused, code="list_draining"):
+    """The task list accepts no new work."""
 
     def __init__(self, task_list: str) -> None:
         super().__init__(
@@ -31,8 +31,8 @@ class ListDraining(Refused):
         self.task_list = task_list
 
 
-class RetriesUsedUp(Refused):
-    code = "retries_used_up"
+class RetriesUsedUp(Refused, code="retries_used_up"):
+    """The task's retry policy allows no further attempt."""
 
     def __init__(self, task_id: str, retries: int) -> None:
         super().__init__(
@@ -42,26 +42,24 @@ class RetriesUsedUp(Refused):
         self.task_id, self.retries = task_id, retries
 
 
-class RequestInProgress(Refused):
-    code = "request_in_progress"
+class RequestInProgress(Refused, code="request_in_progress"):
+    """A request with the same idempotency key is still running."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"A request with the key {key} is still running; send it again in a moment to get its response.")
         self.key = key
 
 
-class CallbackRefused(Refused):
-    code = "callback_refused"
+class CallbackRefused(Refused, code="callback_refused"):
+    """A callback with an unknown token."""
 
 
-class Unauthorized(TreadleError):
+class Unauthorized(TreadleError, code="unauthorized"):
     """No valid token or session was presented. The message is always the same, so that it reveals nothing.
 
     `reason` is for logs and tests and is never sent to the caller: `missing`, `malformed`, `unknown`, `wrong`, `expired`,
     `revoked`, `closed`, `unreadable`, `ended` (while the caller waited).
     """
-
-    code = "unauthorized"
 
     def __init__(self, reason: str = "missing") -> None:
         super().__init__(
@@ -71,39 +69,31 @@ class Unauthorized(TreadleError):
         self.reason = reason
 
 
-class Forbidden(TreadleError):
+class Forbidden(TreadleError, code="forbidden"):
     """The token is valid but lacks the required scope."""
-
-    code = "forbidden"
 
     def __init__(self, scope: str) -> None:
         super().__init__(f"This needs a token with the scope {scope}, which yours does not have. Nothing was changed.")
         self.scope = str(scope)
 
 
-class ListForbidden(Forbidden):
+class ListForbidden(Forbidden, code="list_forbidden"):
     """The token is valid but restricted to other task lists."""
-
-    code = "list_forbidden"
 
     def __init__(self, task_list: str) -> None:
         TreadleError.__init__(self, f"Your token is not valid for the task list {task_list}. Nothing was changed.")
         self.task_list = task_list
 
 
-class RestrictedToken(Forbidden):
+class RestrictedToken(Forbidden, code="restricted_token"):
     """The token is restricted to some task lists, and the request does not concern a single list."""
-
-    code = "restricted_token"
 
     def __init__(self) -> None:
         TreadleError.__init__(self, "Your token is restricted to some task lists, and this concerns more than one list.")
 
 
-class WatchForbidden(Forbidden):
+class WatchForbidden(Forbidden, code="watch_forbidden"):
     """Only administrators may watch that place, because a watcher makes workers read files or request addresses."""
-
-    code = "watch_forbidden"
 
     def __init__(self, place: str) -> None:
         TreadleError.__init__(
@@ -114,10 +104,8 @@ class WatchForbidden(Forbidden):
         self.place = place
 
 
-class TooManyAttempts(TreadleError):
+class TooManyAttempts(TreadleError, code="too_many_attempts"):
     """Too many failed logins; the next one is accepted after `retry_after` milliseconds."""
-
-    code = "too_many_attempts"
 
     def __init__(self, retry_after: int) -> None:
         super().__init__(f"Too many failed login attempts; try again in {-(-retry_after // 1000)} s.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from treadle.model.errors.base import TreadleError
 
 
-class ClaimLost(TreadleError):
-    code = "claim_lost"
+class ClaimLost(TreadleError, code="claim_lost"):
+    """The claim is no longer held; nothing was written."""
 
     def __init__(self, task_id: str, version: int) -> None:
         super().__init__(
@@ -16,36 +16,32 @@ class ClaimLost(TreadleError):
         self.task_id, self.version = task_id, version
 
 
-class TaskFailed(TreadleError):
+class TaskFailed(TreadleError, code="task_failed"):
     """The task that the caller waits for has failed; `error` is its message."""
-
-    code = "task_failed"
 
     def __init__(self, task_id: str, error_code: str, message: str) -> None:
         super().__init__(f"Task {task_id} failed: {message} ({error_code})")
         self.task_id, self.error_code, self.error = task_id, error_code, message
 
 
-class TaskCanceled(TreadleError):
-    code = "task_canceled"
+class TaskCanceled(TreadleError, code="task_canceled"):
+    """Raised to a caller waiting for the result of a task that was canceled."""
 
 
-class TaskIgnored(TreadleError):
-    code = "task_ignored"
+class TaskIgnored(TreadleError, code="task_ignored"):
+    """Raised to a caller waiting for the result of a task that was ignored."""
 
 
-class RunFailed(TreadleError):
+class RunFailed(TreadleError, code="run_failed"):
     """The run that the caller waits for has failed; `error` includes the path of the failed step."""
-
-    code = "run_failed"
 
     def __init__(self, run_id: str, step_id: str | None, message: str) -> None:
         super().__init__(f"Run {run_id} failed: {message}")
         self.run_id, self.step_id, self.error = run_id, step_id, message
 
 
-class RunCanceled(TreadleError):
-    code = "run_canceled"
+class RunCanceled(TreadleError, code="run_canceled"):
+    """Raised to a caller waiting for the outputs of a run that was canceled."""
 
 
 class Canceled(BaseException):
@@ -55,90 +51,76 @@ class Canceled(BaseException):
     """
 
 
-class StepFailed(TreadleError):
+class StepFailed(TreadleError, code="step_failed"):
     """A step of a durable function failed permanently; `error` is its message, `type` the class of the exception."""
-
-    code = "step_failed"
 
     def __init__(self, step: str, error_code: str, message: str, kind: str | None = None) -> None:
         super().__init__(f"Step {step} failed: {message} ({error_code})")
         self.step, self.error_code, self.error, self.type = step, error_code, message, kind
 
 
-class SignalTimeout(TreadleError, TimeoutError):
-    code = "signal_timeout"
+class SignalTimeout(TreadleError, TimeoutError, code="signal_timeout"):
+    """Raised in a durable function whose signal did not arrive in time."""
 
     def __init__(self, signal: str) -> None:
         super().__init__(f"The signal {signal} did not arrive in time.")
         self.signal = signal
 
 
-class UpdateRejected(TreadleError):
+class UpdateRejected(TreadleError, code="update_rejected"):
     """Raised to the caller of an update that the function rejected."""
-
-    code = "update_rejected"
 
     def __init__(self, update: str, reason: str) -> None:
         super().__init__(f"The function rejected the update {update}: {reason}")
         self.update, self.reason = update, reason
 
 
-class UpdateUnanswered(TreadleError):
+class UpdateUnanswered(TreadleError, code="update_unanswered"):
     """Raised to the caller of an update when the run has ended, or has continued as a new one, without answering it."""
-
-    code = "update_unanswered"
 
     def __init__(self, update: str, run_id: str) -> None:
         super().__init__(f"The run {run_id} has ended or continued without answering the update {update}.")
         self.update, self.run_id = update, run_id
 
 
-class ApprovalDenied(TreadleError):
-    code = "approval_denied"
+class ApprovalDenied(TreadleError, code="approval_denied"):
+    """Raised in a durable function whose approval was denied."""
 
 
-class ApprovalExpired(TreadleError):
-    code = "approval_expired"
+class ApprovalExpired(TreadleError, code="approval_expired"):
+    """Raised in a durable function whose approval expired undecided."""
 
 
-class ScanFailed(TreadleError):
+class ScanFailed(TreadleError, code="scan_failed"):
     """A watcher cannot scan its source; `reason` is the code shown in its record."""
-
-    code = "scan_failed"
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 
 
-class NonRetryable(TreadleError):
+class NonRetryable(TreadleError, code="non_retryable"):
     """Raise it in a handler to fail the task immediately, regardless of its retry policy."""
-
-    code = "non_retryable"
 
     def __init__(self, message: str, code: str | None = None) -> None:
         super().__init__(message)
         self.error_code = code or self.code
 
 
-class EffectFailed(TreadleError):
+class EffectFailed(TreadleError, code="effect_failed"):
     """The effect is known not to have happened. Raise it in an effect to report that; it is retried like other errors."""
 
-    code = "effect_failed"
 
-
-class EffectUnknown(TreadleError):
+class EffectUnknown(TreadleError, code="effect_unknown"):
     """It is unknown whether the effect happened: raised with `on_unknown="fail"`, or by code in the effect that reports it."""
 
-    code = "effect_unknown"
+
+class StoreError(TreadleError, code="store_error"):
+    """A failure of the database, not of the caller."""
 
 
-class StoreError(TreadleError):
-    code = "store_error"
-
-
-class StoreUnavailable(StoreError):
-    code = "store_unavailable"
+class StoreUnavailable(StoreError, code="store_unavailable"):
+    """Unreachable now; retrying later may help."""
 
     def __init__(self, message: str, *, rejected: bool = False) -> None:
         """`rejected`: the database rejects the user, the database name or the connection, and trying again does not help."""
@@ -146,26 +128,20 @@ class StoreUnavailable(StoreError):
         self.rejected = rejected
 
 
-class Contended(StoreUnavailable):
+class Contended(StoreUnavailable, code="contended"):
     """Every attempt at a change was overtaken by another change to the same entity."""
-
-    code = "contended"
 
     def __init__(self, act: str, tries: int) -> None:
         super().__init__(f"Could not {act}: another change came first, {tries} times in a row. Try again.")
         self.act, self.tries = act, tries
 
 
-class StoreTimeout(StoreUnavailable):
+class StoreTimeout(StoreUnavailable, code="store_timeout"):
     """The database interrupted the work after its time limit. Nothing was written; a smaller amount of work may succeed."""
 
-    code = "store_timeout"
 
-
-class StoreOverloaded(StoreUnavailable):
+class StoreOverloaded(StoreUnavailable, code="store_overloaded"):
     """The store commits more slowly than changes arrive; nothing was written. Try again after `retry_after` milliseconds."""
-
-    code = "store_overloaded"
 
     def __init__(self, waiting: int, retry_after: int = 5000) -> None:
         super().__init__(
@@ -175,10 +151,8 @@ class StoreOverloaded(StoreUnavailable):
         self.retry_after = retry_after
 
 
-class TooManyWaiting(StoreUnavailable):
+class TooManyWaiting(StoreUnavailable, code="too_many_waiting"):
     """The server's limit on waiting callers is reached; try again after `retry_after` milliseconds."""
-
-    code = "too_many_waiting"
 
     def __init__(self, who: str, most: int, retry_after: int = 5000) -> None:
         super().__init__(
@@ -188,62 +162,60 @@ class TooManyWaiting(StoreUnavailable):
         self.retry_after = retry_after
 
 
-class UnreadableValue(TreadleError):
+class UnreadableValue(TreadleError, code="unreadable_value"):
     """A stored value cannot be read: another codec or a newer version wrote it, or it is damaged."""
 
-    code = "unreadable_value"
 
-
-class NotOpen(StoreError):
-    code = "not_open"
+class NotOpen(StoreError, code="not_open"):
+    """Used before `open` or after `close`."""
 
     def __init__(self, message: str = "Open the engine first: `async with engine: ...`, or `await engine.open()`.") -> None:
         super().__init__(message)
 
 
-class StoreReadOnly(StoreError):
-    code = "store_read_only"
+class StoreReadOnly(StoreError, code="store_read_only"):
+    """Readable, but not writable."""
 
 
-class StoreFileInUse(StoreError):
-    code = "store_file_in_use"
+class StoreFileInUse(StoreError, code="store_file_in_use"):
+    """A connection of `sqlite3` to a file that a store of this process has open."""
 
 
-class StoreBusy(StoreError):
-    code = "store_busy"
+class StoreBusy(StoreError, code="store_busy"):
+    """Another process holds the file locked."""
 
 
-class ClocksApart(StoreError):
-    code = "clocks_apart"
+class ClocksApart(StoreError, code="clocks_apart"):
+    """Another live process uses the SQLite file with a clock that differs by minutes or more."""
 
 
-class StoreFull(StoreError):
-    code = "store_full"
+class StoreFull(StoreError, code="store_full"):
+    """No space left for the database."""
 
 
-class StoreUnsafe(StoreError):
-    code = "store_unsafe"
+class StoreUnsafe(StoreError, code="store_unsafe"):
+    """A location where the database cannot be durable."""
 
 
-class StoreDamaged(StoreError):
-    code = "store_damaged"
+class StoreDamaged(StoreError, code="store_damaged"):
+    """Acknowledged commits are missing, or pages are damaged."""
 
 
-class StoreFailed(StoreError):
-    code = "store_failed"
+class StoreFailed(StoreError, code="store_failed"):
+    """A sync failed: the last commit may or may not be there; restart the process."""
 
 
-class SchemaTooNew(StoreError):
-    code = "schema_too_new"
+class SchemaTooNew(StoreError, code="schema_too_new"):
+    """Written by a newer Treadle."""
 
 
-class SchemaBehind(StoreError):
-    code = "schema_behind"
+class SchemaBehind(StoreError, code="schema_behind"):
+    """Needs `treadle store migrate`."""
 
 
-class MissingDependency(StoreError):
-    code = "missing_dependency"
+class MissingDependency(StoreError, code="missing_dependency"):
+    """An optional package is not installed."""
 
 
-class Unsupported(StoreError):
-    code = "unsupported"
+class Unsupported(StoreError, code="unsupported"):
+    """This store cannot keep that promise."""

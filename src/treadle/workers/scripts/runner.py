@@ -21,10 +21,8 @@ from treadle.model.values import PAYLOAD_LIMIT, Json, encode
 from treadle.workers.scripts import sandbox
 
 
-class ScriptError(TreadleError):
+class ScriptError(TreadleError, code="script_error"):
     """A script failed: `message` is the error, `type` the exception's name, `line` the line in the AFL source."""
-
-    code = "script_error"
 
     def __init__(self, message: str, *, source: str, line: int | None = None, type: str | None = None) -> None:  # noqa: A002
         place = source if line is None else f"{source}, line {line}"
@@ -33,28 +31,28 @@ class ScriptError(TreadleError):
         self.message, self.source, self.line, self.type = message, source, line, type
 
 
-class ScriptSyntax(ScriptError):
-    code = "script_syntax"
+class ScriptSyntax(ScriptError, code="script_syntax"):
+    """Its code is not valid Python."""
 
 
-class ScriptTimeout(ScriptError):
-    code = "script_timeout"
+class ScriptTimeout(ScriptError, code="script_timeout"):
+    """It ran longer than its time limit."""
 
 
-class ScriptMemory(ScriptError):
-    code = "script_memory"
+class ScriptMemory(ScriptError, code="script_memory"):
+    """It needed more memory than its limit."""
 
 
-class ScriptKilled(ScriptError):
-    code = "script_killed"
+class ScriptKilled(ScriptError, code="script_killed"):
+    """Its process was killed."""
 
 
-class ScriptResultInvalid(ScriptError):
-    code = "script_result_invalid"
+class ScriptResultInvalid(ScriptError, code="script_result_invalid"):
+    """Its result is not JSON, or too large."""
 
 
-class ScriptUnavailable(ScriptError):
-    code = "script_unavailable"
+class ScriptUnavailable(ScriptError, code="script_unavailable"):
+    """Scripts cannot run on this machine as it is configured."""
 
 
 SWITCHES = frozenset(
