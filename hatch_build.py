@@ -1,4 +1,4 @@
-"""Builds of the sdist and the wheel: front-end libraries, documentation for `/llms.txt`, and a README whose links work anywhere."""
+"""Builds of the sdist and the wheel: front-end libraries, pages for `/llms.txt`, the demo, a README whose links work anywhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RELATIVE = re.compile(r"""(\]\(|src="|srcset=")(?!https?:|#|/)([^)"]+)""")
 
 
 class AssetsHook(BuildHookInterface):
-    """Adds the libraries, which are not in the repository, and to a wheel the pages; an editable install uses those in place."""
+    """Adds the libraries, which are not in the repository, and to a wheel pages and the demo; an editable install has these."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by the builder."""
@@ -26,6 +26,8 @@ class AssetsHook(BuildHookInterface):
 
         _ = up_to_date() or fetch()
         if self.target_name == "wheel":
+            for path in root.glob("examples/demo/*.*"):
+                build_data["force_include"][str(path)] = f"treadle/examples/demo/{path.name}"
             for page in root.glob("docs/*/**/*.md"):
                 if (name := page.relative_to(root).as_posix()).split("/")[1] != "adr":
                     build_data["force_include"][str(page)] = f"treadle/{name}"

@@ -54,7 +54,7 @@ namespace tricky.names {
 def programs() -> dict[str, str]:
     """Return valid programs by name: files of the repository, programs in the documentation, and one full of traps."""
     found = {"tricky": TRICKY}
-    for folder in ("examples", "tests/golden", "src/treadle/interfaces/cli/demo"):
+    for folder in ("examples", "tests/golden"):
         for path in sorted((ROOT / folder).rglob("*.afl")):
             found[str(path.relative_to(ROOT))] = path.read_text(encoding="utf-8")
     for path in sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]):

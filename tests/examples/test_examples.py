@@ -140,9 +140,7 @@ def test_an_example_gives_the_same_without_a_store(name, workflow, inputs, expec
     assert outputs == outputs | expected
 
 
-@pytest.mark.parametrize(
-    "path", [*EXAMPLES.rglob("*.afl"), ROOT / "src/treadle/interfaces/cli/demo/demo.afl"], ids=lambda path: path.parent.name
-)
+@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.afl")), ids=lambda path: path.parent.name)
 def test_every_source_compiles_without_a_warning_and_is_formatted(path):
     text = path.read_text()
     compiled = compile_sources([(path.name, text)])

@@ -49,7 +49,7 @@ REPEATS = (
 COMMANDS: tuple[Leaf | Branch, ...] = (
     Leaf(
         "demo",
-        "demo.story:demo",
+        "demo:demo",
         "Show the engine at work: parallel tasks, a retry, a killed worker, a repaired workflow, a sleeping function. Ten seconds.",
     ),
     Leaf("init", "project:init", "Write a small project: handlers, a flow, a test, an AGENTS.md. Overwrites nothing."),

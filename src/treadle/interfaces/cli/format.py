@@ -138,11 +138,12 @@ def table(view: View, records: Sequence[object], now: datetime) -> RenderableTyp
         *(f"{'?' * column.spare}{'>' * right}{column.heading}" for column, right in zip(columns, numeric, strict=True))
     )
     for row in rows:
-        rich_table.add_row(*(_cell(column, row[index], now) for column, index in zip(columns, indexes, strict=True)))
+        rich_table.add_row(*(cell(column, row[index], now) for column, index in zip(columns, indexes, strict=True)))
     return rich_table
 
 
-def _cell(column: Column, value: Any, now: datetime) -> Text:
+def cell(column: Column, value: Any, now: datetime) -> Text:
+    """A value as a cell of a table."""
     match column.shown_as:
         case "state":
             return state(words(value))

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
@@ -19,12 +19,9 @@ from treadle.model.values import Json
 
 if TYPE_CHECKING:
     from treadle.api.facade import Api
-    from treadle.api.flows import FlowDetail, WorkflowSignature
+    from treadle.api.flows import FlowDetail, SourceText, WorkflowSignature
     from treadle.api.runs import RunStarted
-    from treadle.engine import Engine
-    from treadle.interfaces.cli.session import CommandSession
     from treadle.kernel.runs.flows import Source
-    from treadle.lang.nodes import Facet
     from treadle.lang.program import Program
 
 
@@ -103,14 +100,8 @@ _TEXTS = {"String": False, "String?": True}
 """Types whose inputs are taken as they are written, and whether `null` is null."""
 
 
-@dataclass(frozen=True)
-class StartPlan:
-    """A workflow that can start: its flow and its inputs."""
-
-    flow: str | list[Source]
-    program: Program
-    workflow: Facet
-    inputs: dict[str, Json]
+FileFlow = tuple["list[SourceText]", dict[str, Json]]
+"""Sources that compile, and the checked inputs of their workflow."""
 
 
 @dataclass(frozen=True)
@@ -125,49 +116,33 @@ class Wanted:
     version: int | None = None
     strict: bool = False
 
-    @property
-    def is_stored(self) -> bool:
-        """Whether it names a flow in the store."""
-        return flow_name(self.places) is not None
-
-    def plan_files(self, session: CommandSession, engine: Engine) -> StartPlan:
-        """Plan a run from files; works without an open engine."""
-        sources = read_sources(self.places)
-        return self._plan(sources, compile_here(session, engine, sources, strict=self.strict))
-
-    async def plan(self, engine: Engine) -> StartPlan:
-        """Plan a run of a flow in the store."""
-        name = flow_name(self.places) or ""
-        flow = await engine.kernel.flows.get_flow(name, self.version)
-        return self._plan(flow.id, await engine.kernel.flows.program(flow.id))
-
-    def _plan(self, flow: str | list[Source], program: Program) -> StartPlan:
+    def check_files(self, session: CommandSession) -> FileFlow | None:
+        """Compile the files and check the inputs, before anything is stored; None if a flow in the store is named."""
+        if flow_name(self.places) is not None:
+            return None
+        from treadle.api.flows import SourceText
         from treadle.kernel.runs.flows import check_inputs, find_workflow
         from treadle.lang.types import words
 
+        sources = read_sources(self.places)
+        program = compile_here(session, Engine("memory://", settings=session.settings), sources, strict=self.strict)
         workflow = find_workflow(program, self.workflow)
         kinds = {param.name: words(param.type) for param in workflow.params}
-        texts: dict[str, bool] = {name: _TEXTS[kind] for name, kind in kinds.items() if kind in _TEXTS}
-        inputs = workflow_inputs(texts, self.whole, self.pairs)
+        inputs = workflow_inputs({name: _TEXTS[kind] for name, kind in kinds.items() if kind in _TEXTS}, self.whole, self.pairs)
         check_inputs(program, workflow, inputs, lenient=self.lenient)
-        return StartPlan(flow, program, workflow, inputs)
+        return [SourceText(name, text) for name, text in sources], inputs
 
-    async def start(self, api: Api, plan: StartPlan | None, **options: object) -> RunStarted:
-        """Start the plan made from files, or the named flow in the store."""
-        if plan is not None and not isinstance(plan.flow, str):
-            from treadle.api.flows import SourceText
-
-            sources = [SourceText(name, text) for name, text in plan.flow]
-            return await api.runs.start_from_source(
-                sources,
-                plan.workflow.qualified_name,
-                plan.inputs,
-                lenient=self.lenient,
-                **options,  # type: ignore[arg-type]
-            )
+    async def find(self, api: Api) -> tuple[FlowDetail, dict[str, Json]]:
+        """Return the named flow in the store, and the inputs."""
         flow = await api.flows.get(flow_name(self.places) or "", version=self.version)
-        inputs = workflow_inputs(texts_of(flow, self.workflow), self.whole, self.pairs)
-        return await api.runs.start(flow.id, self.workflow, inputs, lenient=self.lenient, **options)  # type: ignore[arg-type]
+        return flow, workflow_inputs(texts_of(flow, self.workflow), self.whole, self.pairs)
+
+    async def start(self, api: Api, files: FileFlow | None, **options: Any) -> RunStarted:
+        """Start the workflow of the checked files, or of the named flow in the store."""
+        if files is not None:
+            return await api.runs.start_from_source(files[0], self.workflow, files[1], lenient=self.lenient, **options)
+        flow, inputs = await self.find(api)
+        return await api.runs.start(flow.id, self.workflow, inputs, lenient=self.lenient, **options)
 
 
 def texts_of(flow: FlowDetail, workflow: str | None) -> dict[str, bool]:
@@ -185,7 +160,7 @@ def _find(workflows: Sequence[WorkflowSignature], name: str | None) -> WorkflowS
 def tell_what_is_missing(started: RunStarted) -> None:
     """Warn people about handlers or workers that the run would wait for."""
     if started.missing_handlers:
-        _tell_missing(f"in a live worker of list {started.task_list}", started.missing_handlers)
+        tell_missing(f"in a live worker of list {started.task_list}", started.missing_handlers)
     elif not started.workers:
         tell_warning(
             f"no worker of list {started.task_list} is running; the run waits for one. "
@@ -193,21 +168,8 @@ def tell_what_is_missing(started: RunStarted) -> None:
         )
 
 
-async def preflight(session: CommandSession, engine: Engine, plan: StartPlan, task_list: str) -> None:
-    """Warn people about event facets without a handler, here or in a live worker."""
-    from treadle.kernel.runs.flows import missing_handlers, needed_handlers
-
-    servers, now = await engine.kernel.store.servers.list_all(engine.kernel.settings.namespace), await engine.kernel.store.now()
-    missing = missing_handlers(
-        needed_handlers(plan.program, plan.workflow), engine.kernel.registry.names(), servers, task_list, now
-    )
-    if engine.kernel.registry.fallback is not None:
-        missing = [name for name in missing if plan.program.facets[name].prompt is None]
-    if missing and not session.json:
-        _tell_missing("here or in a live worker", missing)
-
-
-def _tell_missing(where: str, missing: Sequence[str]) -> None:
+def tell_missing(where: str, missing: Sequence[str]) -> None:
+    """Warn people about event facets without a handler."""
     tell_warning(
         f"there is no handler {where} for {', '.join(missing)}; the run waits there. "
         "Start one with `treadle worker --handlers MODULE`."

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from click.exceptions import Exit
 
-from treadle.api.flows import DryRunCall, FlowDryRun, SourceText
+from treadle.api.flows import DryRunCall, FlowDryRun
 from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.calls import wait_for_end
@@ -25,15 +25,12 @@ from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.sources import (
     LenientOption,
     Places,
-    StartPlan,
     StrictOption,
     Wanted,
     WorkflowOption,
     flow_name,
-    preflight,
-    read_sources,
+    tell_missing,
     tell_what_is_missing,
-    texts_of,
 )
 from treadle.interfaces.cli.values import (
     Deadline,
@@ -54,7 +51,7 @@ from treadle.model.values import Json, encode
 
 if TYPE_CHECKING:
     from treadle.api.facade import Api
-    from treadle.api.runs import RunOutputs
+    from treadle.api.runs import RunOutputs, RunStarted
 
 
 HandlersHere = Annotated[
@@ -96,30 +93,39 @@ async def run(
     With --server, the workers there execute it, and this command only watches.
     With --answer or --dry-run, nothing is stored and no handler is called.
     """
+    wanted = Wanted(places, workflow, pairs or (), whole, lenient, strict=strict)
     if answers or dry_run:
         if handlers or llm:
             raise InvalidInput("A dry run calls no handlers: omit --handlers and --llm, or --answer and --dry-run.")
-        await try_workflow(session, Wanted(places, workflow, pairs or (), whole, lenient, strict=strict), answers or ())
+        await try_workflow(session, wanted, answers or ())
         return
     arm_crash(session.settings.crash_at)
     check_name(task_list, "task list")
     if session.chosen.remote:
         if handlers or llm:
             raise InvalidInput("Handlers need a store, not a server: omit --handlers and --llm, or --server.", code="not_over_http")
-        await _run_there(session, Wanted(places, workflow, pairs or (), whole, lenient, strict=strict), task_list, tags(tag_pairs))
+        await _run_there(session, wanted, task_list, tags(tag_pairs))
         return
-    engines = load_engines(session, handlers or [])
-    wanted, engine = Wanted(places, workflow, pairs or (), whole, lenient, strict=strict), engines[0]
-    checked = None if wanted.is_stored else wanted.plan_files(session, engine)
+    engine, *others = load_engines(session, handlers or [])
+    files = wanted.check_files(session)
     if llm:
         enable_llm(engine)
     stop = stop_signal()
-    async with opened(engines):
-        plan = checked or await wanted.plan(engine)
-        await preflight(session, engine, plan, task_list)
-        options: dict[str, Any] = {"lenient": lenient, "task_list": task_list, "tags": tags(tag_pairs)}
-        started = await engine.start_run(plan.flow, plan.workflow.qualified_name, plan.inputs, **options)
+    async with opened([engine, *others]):
+        started = await wanted.start(session.on(engine), files, task_list=task_list, tags=tags(tag_pairs))
+        if not session.json:
+            await _tell_missing_here(engine, started)
         await work_on(session, engine, started.id, task_list, stop, handlers or [])
+
+
+async def _tell_missing_here(engine: Engine, started: RunStarted) -> None:
+    """Warn about event facets without a handler, here or in a live worker."""
+    registry, program = engine.kernel.registry, await engine.kernel.flows.program(started.flow_id)
+    missing = [name for name in started.missing_handlers if registry.find(name) is None]
+    if registry.fallback is not None:
+        missing = [name for name in missing if program.facets[name].prompt is None]
+    if missing:
+        tell_missing("here or in a live worker", missing)
 
 
 @asynccontextmanager
@@ -133,10 +139,10 @@ async def opened(engines: Sequence[Engine]) -> AsyncIterator[None]:
 
 async def _run_there(session: CommandSession, wanted: Wanted, task_list: str, tagged: dict[str, Json] | None) -> None:
     """Start the run on the server and watch it to its end."""
-    checked = None if wanted.is_stored else wanted.plan_files(session, Engine("memory://", settings=session.settings))
+    files = wanted.check_files(session)
     stop = stop_signal()
     async with session.api() as api:
-        started = await wanted.start(api, checked, task_list=task_list, tags=tagged)
+        started = await wanted.start(api, files, task_list=task_list, tags=tagged)
         if not session.json:
             tell_what_is_missing(started)
         await watch_run(session, api, started.id, stop)
@@ -237,20 +243,13 @@ async def submit(
     if idempotency_key is not None:
         check_key(idempotency_key, "idempotency key")
     wanted = Wanted(places, workflow, pairs or (), whole, lenient, version, strict)
-    if version is not None and not wanted.is_stored:
+    if version is not None and flow_name(places) is None:
         raise InvalidInput("--version applies to flows in the store, not to files.")
-    plans: list[StartPlan] = []
-
-    def check(engine: Engine) -> None:
-        if not wanted.is_stored:
-            plans.append(wanted.plan_files(session, engine))
-
-    if session.chosen.remote:
-        check(Engine("memory://", settings=session.settings))  # report errors in the files before sending them
-    async with session.api(migrate=not wanted.is_stored, first=check) as api:
+    files = wanted.check_files(session)
+    async with session.api(migrate=files is not None) as api:
         started = await wanted.start(
             api,
-            plans[0] if plans else None,
+            files,
             idempotency_key=idempotency_key,
             task_list=task_list,
             priority=priority,
@@ -319,14 +318,13 @@ def tell_failed(session: CommandSession, run_id: str, failed: RunFailed | RunCan
 async def try_workflow(session: CommandSession, wanted: Wanted, answers: Sequence[str]) -> None:
     """Dry-run the workflow with the answers and print its outputs; exit 1 if it failed or needs more answers."""
     parsed_answers = workflow_inputs({}, None, answers, "answers")
-    name = flow_name(wanted.places)
-    if name is None:
-        inputs = wanted.plan_files(session, Engine("memory://", settings=session.settings)).inputs
-        sources = [SourceText(*source) for source in read_sources(wanted.places)]
-    async with session.api(scratch=name is None) as api:
-        if name is not None:
-            flow = await api.flows.get(name)
-            sources, inputs = flow.sources, workflow_inputs(texts_of(flow, wanted.workflow), wanted.whole, wanted.pairs)
+    files = wanted.check_files(session)
+    async with session.api(scratch=files is not None) as api:
+        if files is not None:
+            sources, inputs = files
+        else:
+            flow, inputs = await wanted.find(api)
+            sources = flow.sources
         ended = await api.flows.dry_run(sources, wanted.workflow, inputs, answers=parsed_answers, lenient=wanted.lenient)
     _show(session, ended)
 

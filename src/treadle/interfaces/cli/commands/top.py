@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from treadle.api.runs import Run
+from treadle.api.servers import Server
+from treadle.api.view import Column, view_of
 from treadle.interfaces.cli.command import option
-from treadle.interfaces.cli.format import ago, plain, state
+from treadle.interfaces.cli.format import plain
 from treadle.interfaces.cli.session import CommandSession
-from treadle.model.clock import span
 from treadle.model.errors import InvalidInput, MissingDependency, TreadleError
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from treadle.api.facade import Api
-    from treadle.api.lists import TaskListStatus
-    from treadle.api.runs import Run
-    from treadle.api.servers import Server
+    from treadle.api.lists import QueueStatus, TaskListStatus
     from treadle.api.system import Status, Throughput
-    from treadle.api.wire import Instant
 
 RUNS = 50
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -38,6 +38,12 @@ async def top(
         raise MissingDependency("`treadle top` needs Textual: pip install 'treadle[top]'.") from None
     async with session.api() as api:
         await TopApp(api, every, where=session.chosen.remote or session.settings.store).run_async()
+
+
+def _columns(record: type) -> tuple[Column, ...]:
+    view = view_of(record)
+    assert view is not None
+    return view.columns
 
 
 class Look:
@@ -65,11 +71,6 @@ class Look:
             self.trouble = f"{error.code}: {error}"
         else:
             self.trouble = None
-
-    @property
-    def now(self) -> Instant | None:
-        """The store's clock at the snapshot."""
-        return None if self.status is None else self.status.now
 
 
 def headline(look: Look, where: str) -> Text:
@@ -108,55 +109,28 @@ def spark(values: list[int]) -> str:
     return "".join(_BLOCKS[-(-value * (len(_BLOCKS) - 1) // most)] if most else _BLOCKS[1] for value in values)
 
 
-def list_rows(look: Look) -> list[tuple[object, ...]]:
-    """A row for each handler of a task list that has tasks."""
-    rows: list[tuple[object, ...]] = []
-    for task_list in look.lists:
-        for queue in task_list.queues:
-            if queue.ready or queue.running or queue.waiting or queue.held:
-                oldest = "" if queue.oldest_due_at is None or look.now is None else ago(queue.oldest_due_at, look.now)
-                list_state = "paused" if task_list.paused else "" if task_list.accepting else "draining"
-                counts = (queue.ready, queue.running, queue.waiting, queue.held)
-                rows.append(
-                    (
-                        task_list.task_list,
-                        queue.name if queue.kind == "handler" else f"({queue.kind})",
-                        *counts,
-                        oldest,
-                        state(list_state),
-                    )
-                )
-    return rows
+def _busy_queues(look: Look) -> list[tuple[TaskListStatus, QueueStatus]]:
+    """The queues that have tasks, each with its list."""
+    every = [(task_list, queue) for task_list in look.lists for queue in task_list.queues]
+    return [(task_list, queue) for task_list, queue in every if queue.ready or queue.running or queue.waiting or queue.held]
 
 
-def run_rows(look: Look) -> list[tuple[object, ...]]:
-    """A row for each of the newest runs."""
-    now = look.now
-    return [
-        (
-            run.workflow,
-            state(run.state),
-            run.steps,
-            "" if now is None else ago(run.created_at, now),
-            "" if run.took_for is None else span(run.took_for),
-            run.id,
-        )
-        for run in look.runs
-    ]
+def _list_state(row: tuple[TaskListStatus, QueueStatus]) -> str:
+    if row[0].paused:
+        return "paused"
+    return "" if row[0].accepting else "draining"
 
 
-def server_rows(look: Look) -> list[tuple[object, ...]]:
-    """A row for each live server."""
-    now = look.now
-    return [
-        (
-            server.name,
-            state(server.state),
-            f"{server.running}/{server.concurrency}",
-            server.handled,
-            server.failed,
-            ", ".join(server.task_lists),
-            "" if now is None else ago(server.heartbeat_at, now),
-        )
-        for server in look.servers
-    ]
+_QUEUES = (
+    Column("list", lambda row: row[0].task_list),
+    Column("handler", lambda row: row[1].name if row[1].kind == "handler" else f"({row[1].kind})"),
+    *(Column(name, lambda row, name=name: getattr(row[1], name)) for name in ("ready", "running", "waiting", "held")),
+    Column("oldest", lambda row: row[1].oldest_due_at, "instant"),
+    Column("", _list_state, "state"),
+)
+TABLES: dict[str, tuple[tuple[Column, ...], Callable[[Look], Sequence[object]]]] = {
+    "lists": (_QUEUES, _busy_queues),
+    "runs": (_columns(Run), lambda look: look.runs),
+    "workers": (_columns(Server), lambda look: look.servers),
+}
+"""The tables by name, each with its columns and the records of a snapshot."""

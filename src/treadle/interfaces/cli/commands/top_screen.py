@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from textual.app import App, ComposeResult
@@ -10,14 +9,8 @@ from textual.binding import BindingType
 from textual.widgets import DataTable, Footer, Static, TabbedContent, TabPane
 
 from treadle.api.facade import Api
-from treadle.interfaces.cli.commands.top import Look, headline, list_rows, run_rows, server_rows
-from treadle.interfaces.cli.format import plain
-
-TABLES: dict[str, tuple[tuple[str, ...], Callable[[Look], list[tuple[object, ...]]]]] = {
-    "lists": (("list", "handler", "ready", "running", "waiting", "held", "oldest", ""), list_rows),
-    "runs": (("workflow", "state", "steps", "started", "took", "id"), run_rows),
-    "workers": (("server", "state", "busy", "handled", "failed", "lists", "heard"), server_rows),
-}
+from treadle.interfaces.cli.commands.top import TABLES, Look, headline
+from treadle.interfaces.cli.format import cell
 
 
 class TopApp(App[None]):
@@ -48,7 +41,7 @@ class TopApp(App[None]):
             for name, (columns, _) in TABLES.items():
                 with TabPane(name.capitalize(), id=name):
                     table: DataTable[Any] = DataTable(id=f"{name}-table", cursor_type="row", zebra_stripes=True)
-                    table.add_columns(*columns)
+                    table.add_columns(*(column.heading for column in columns))
                     yield table
         yield Footer()
 
@@ -71,12 +64,14 @@ class TopApp(App[None]):
     def draw(self) -> None:
         """Show the last snapshot; the cursor stays in place."""
         self.query_one("#head", Static).update(headline(self.look, self._where))
-        for name, (_, rows_of) in TABLES.items():
+        if self.look.status is None:
+            return
+        for name, (columns, records_of) in TABLES.items():
             table = self.query_one(f"#{name}-table", DataTable)
             at = table.cursor_row
             table.clear()
-            for row in rows_of(self.look):
-                table.add_row(*(plain(cell) if isinstance(cell, str) else cell for cell in row))
+            for record in records_of(self.look):
+                table.add_row(*(cell(column, column.value(record), self.look.status.now) for column in columns))
             table.move_cursor(row=min(at, max(table.row_count - 1, 0)))
 
     def action_show(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""`treadle demo`: parallel tasks that fail, are retried and lose their worker, and all complete.
+"""The story of `treadle demo`: parallel tasks that fail, are retried and lose their worker, and all complete.
 
 A workflow runs beside them: it fans out, fails at its last step, and is retried from there. So does a durable function: it
 sleeps, asks a person, and continues.
@@ -18,7 +18,6 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +38,7 @@ LEASE = 2.0
 REST = 1.5
 """Seconds that the cloth rests before the function asks its question."""
 ACTOR = "demo"
-_HANDLERS = "treadle.interfaces.cli.demo.handlers"
+_HERE = Path(__file__).parent
 _TIMEOUT = 45.0
 _POLL_INTERVAL = 0.15
 _KILL_AT = 0.25
@@ -49,11 +48,8 @@ _CARPET, _DYE = "the carpet", "the dye"
 _CLOTHS = {f"cloth {number}": 1.5 + 0.4 * (number % 5) for number in range(1, 11)}
 
 
-async def demo(session: CommandSession) -> None:
-    """Show the engine at work: parallel tasks, a retry, a killed worker, a repaired workflow, a sleeping function. Ten seconds.
-
-    Runs on SQLite in a temporary folder, regardless of TREADLE_STORE; with --store, there in its own namespace.
-    """
+async def tell(session: CommandSession) -> None:
+    """Tell the story on the store of the session, or on a temporary one."""
     if session.chosen.typed_server:
         raise InvalidInput("The demo starts and kills workers on its own store: omit --server.", code="not_over_http")
     folder = Path(tempfile.mkdtemp(prefix="treadle-demo-"))
@@ -118,7 +114,9 @@ class Story:
         try:
             with self._log.open("ab") as log:
                 for _ in range(WORKERS):
-                    process = await start_worker(self._session, [_HANDLERS], options, stderr=log, environment=environment)
+                    process = await start_worker(
+                        self._session, [str(_HERE / "loom.py")], options, stderr=log, environment=environment
+                    )
                     self._processes[process.pid] = process
             async with asyncio.timeout(_TIMEOUT):
                 while len(self._pids) < WORKERS:
@@ -154,7 +152,7 @@ class Story:
 
     async def _start(self) -> None:
         """Start the workflow and the function, and enqueue the tasks."""
-        source = files("treadle.interfaces.cli.demo").joinpath("demo.afl").read_text("utf-8")
+        source = (_HERE / "demo.afl").read_text("utf-8")
         inputs = {"metres": _METRES, "lamp": str(self._lamp)}
         self._order_id = (await self._engine.start_run([("demo.afl", source)], "loom.Order", inputs, priority=-1)).id
         self._delivery_id = (await self._engine.start_function("loom.Deliver", {"to": "the castle", "rest": REST})).id

@@ -1,1 +1,0 @@
-"""`treadle demo`: a story with real worker processes, checked against the store."""
