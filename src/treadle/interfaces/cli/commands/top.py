@@ -124,7 +124,10 @@ def _list_state(row: tuple[TaskListStatus, QueueStatus]) -> str:
 _QUEUES = (
     Column("list", lambda row: row[0].task_list),
     Column("handler", lambda row: row[1].name if row[1].kind == "handler" else f"({row[1].kind})"),
-    *(Column(name, lambda row, name=name: getattr(row[1], name)) for name in ("ready", "running", "waiting", "held")),
+    Column("ready", lambda row: row[1].ready),
+    Column("running", lambda row: row[1].running),
+    Column("waiting", lambda row: row[1].waiting),
+    Column("held", lambda row: row[1].held),
     Column("oldest", lambda row: row[1].oldest_due_at, "instant"),
     Column("", _list_state, "state"),
 )
