@@ -349,9 +349,8 @@ class FunctionContext:
             "priority": task.priority if priority is None else check_priority(priority),
         }
         name, version = check_name(function, "function name"), None if version is None else check_version(version)
-        operation = StartOperation(self._driver, name, payload_of(payload), version, key_of(key), options)
-        operation.on_parent_close = check_policy(on_parent_close)
-        return operation
+        policy = check_policy(on_parent_close)
+        return StartOperation(self._driver, name, payload_of(payload), version, key_of(key), options, policy)
 
     def hosted(self, name: str, operation: Awaitable[R]) -> Coroutine[Any, Any, R]:
         """Await an operation of `ctx` in an asyncio task that a framework created, such as one that calls a tool.
@@ -360,7 +359,9 @@ class FunctionContext:
         numbered in the order of the calls. While all such operations wait for approvals, calls or timers, the run occupies no
         worker.
         """
-        return run_hosted(self._driver, host_of(self._driver), name, cast("Operation[R]", operation))
+        driver = self._driver
+        code = run_hosted(driver, host_of(driver), name, cast("Operation", operation))
+        return driver.created(code, f"hosted {name}", [operation])
 
     @overload
     def first(self, one: Awaitable[A], two: Awaitable[B], /) -> Coroutine[Any, Any, Winner[A | B]]: ...
@@ -376,14 +377,15 @@ class FunctionContext:
         tasks, approvals and child runs; a signal that one of them waited for stays in the inbox. An async step is stopped; a step
         in a thread continues, and its result is dropped. Coroutines and effects are rejected.
         """
-        return first(self._driver, [*(("", operation) for operation in operations), *named.items()])
+        contenders = [*(("", operation) for operation in operations), *named.items()]
+        return self._driver.created(first(self._driver, contenders), "first", [operation for _, operation in contenders])
 
     def gather(self, *awaitables: Any) -> Coroutine[Any, Any, list[Any]]:
         """Run `awaitables`, operations of ctx and coroutines, concurrently, and return their results in order.
 
         It waits for ALL of them, then raises the first failure in the order of the arguments, so that a replay raises the same.
         """
-        return gather(self._driver, awaitables)
+        return self._driver.created(gather(self._driver, awaitables), "gather", awaitables)
 
     # waiting
 
@@ -422,13 +424,16 @@ class FunctionContext:
         assert signature is not None
         payload = signature.dump(args, kwargs)
         limit = self._driver.execution.runtime.payload_limit
-        return self._continue(decode(encode(payload, "payload of continue_as_new", limit)))
+        new_payload = decode(encode(payload, "payload of continue_as_new", limit))
+        return self._driver.created(self._continue(new_payload), "continue_as_new")
 
     async def _continue(self, payload: dict[str, Json]) -> None:
         driver = self._driver
         if driver.branches.enter().scope:
             raise MisusedContext("ctx.continue_as_new cannot be used inside a gather: its other branches would be lost.")
         await driver.execution.wait_while_held()
+        if (forgotten := driver.find_forgotten()) is not None:
+            raise forgotten
         driver.successor = payload
         await driver.execution.suspend()
 
@@ -446,10 +451,10 @@ class FunctionContext:
         """
         timeout_for = None if timeout is None else milliseconds(timeout, "timeout")
         check_name(signal, "signal name")
+        again = f". `treadle runs retry {self._driver.execution.run_id}` waits for it again; then send one that matches."
+        load = None if is_raw(type) else typed_loader(type, f"The signal {signal}", again)
         operation = WaitOperation(self._driver, WAIT, signal, signal=signal, wait_for=timeout_for)
-        if not is_raw(type):
-            again = f". `treadle runs retry {self._driver.execution.run_id}` waits for it again; then send one that matches."
-            operation.load = typed_loader(type, f"The signal {signal}", again)
+        operation.load = load
         return operation
 
     @overload
@@ -466,7 +471,8 @@ class FunctionContext:
         check_name(name, "update name")
         if is_raw(type):
             return update_operation(self._driver, name, timeout_for)
-        return valid_update(self._driver, name, timeout_for, typed_loader(type, f"The update {name}"))
+        update = valid_update(self._driver, name, timeout_for, typed_loader(type, f"The update {name}"))
+        return self._driver.created(update, f"update {name}")
 
     def publish(self, name: str, value: Any) -> None:
         """Set a value that `handle.query(name)` returns to any caller, without a worker and also after the end.

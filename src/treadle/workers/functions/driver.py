@@ -17,8 +17,11 @@ messages were read guards parking, so that no message is missed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -65,6 +68,12 @@ _WAIT = "wait"
 _WRAPPER = len('{"result":}')
 _STUCK_BACKOFF = Backoff(1000, 300_000)
 
+_OWN = str(Path(__file__).parents[2])
+_NAMED = 3
+"""Forgotten operations that an error names."""
+
+T = TypeVar("T")
+
 EndedUnit = tuple[Finish, tuple[NewTask, ...], tuple[Row, ...]]
 """The end of the task, new tasks, and rows."""
 
@@ -90,6 +99,9 @@ class Driver:
         """The steps that started child runs with a policy."""
         self.updates: dict[str, str] = {}
         """Names of the updates that the function has received and not answered, by id."""
+        self._unawaited: dict[int, tuple[object, str, str, int]] = {}
+        """The operations that the code has created and not awaited, each with its name, file and line; a coroutine stays until the
+        next one is created."""
         self._started = False
         self._ended: tuple[Any, BaseException | None] | None = None
 
@@ -134,6 +146,43 @@ class Driver:
         self.recorder.close()
         self.streams.close()
 
+    # operations that nobody awaits
+
+    def note_created(self, operation: object, name: str) -> None:
+        """Note an operation, which the code must await before it ends."""
+        frame = sys._getframe(2)
+        while frame.f_code.co_filename.startswith(_OWN) and frame.f_back is not None:
+            frame = frame.f_back
+        self._unawaited[id(operation)] = (operation, name, frame.f_code.co_filename, frame.f_lineno)
+
+    def note_begun(self, operation: object) -> None:
+        """Note that the operation is awaited, or part of another one."""
+        self._unawaited.pop(id(operation), None)
+
+    def created(self, code: Coroutine[Any, Any, T], name: str, parts: Iterable[object] = ()) -> Coroutine[Any, Any, T]:
+        """Return the coroutine of an operation after noting it in place of the operations that are its parts."""
+        for part in parts:
+            self.note_begun(part)
+        self._unawaited = {key: noted for key, noted in self._unawaited.items() if _is_unawaited(noted[0])}
+        self.note_created(code, name)
+        return code
+
+    def find_forgotten(self) -> InvalidInput | None:
+        """Return the error of code that ends although it has not awaited all its operations."""
+        forgotten = [noted for noted in self._unawaited.values() if _is_unawaited(noted[0])]
+        if not forgotten:
+            return None
+        for operation, *_ in forgotten:
+            if inspect.iscoroutine(operation):
+                operation.close()  # Python need not warn of it, too
+        places = [f"{name} ({Path(file).name}, line {line})" for _, name, file, line in forgotten[:_NAMED]]
+        more = f" and {len(forgotten) - _NAMED} more" if len(forgotten) > _NAMED else ""
+        return InvalidInput(
+            f"The function {self.execution.function.name} ended without awaiting {', '.join(places)}{more}, so it did not happen. "
+            "Write `await` before each operation of ctx, or pass it to `ctx.gather`.",
+            code="never_awaited",
+        )
+
     # code
 
     async def _begin(self, start: Callable[[Any], Coroutine[Any, Any, Any]]) -> None:
@@ -149,7 +198,7 @@ class Driver:
 
     async def _run(self, start: Callable[[Any], Coroutine[Any, Any, Any]], payload: Any) -> None:
         try:
-            self._ended = (await start(payload), None)
+            self._ended = (await start(payload), self.find_forgotten())
         except BaseException as error:
             if self.execution.closed if isinstance(error, asyncio.CancelledError) else stops_caller(error):
                 raise
@@ -365,6 +414,11 @@ class Driver:
         transitions: list[Row] = [TakeMessages(run_id, tuple(signal.id for signal in signals)), *map(PutMessage, signals)]
         timers = deadline_tasks(new, await runtime.store.now()) if new.deadline_at is not None else ()
         return Finish("succeed", TaskState.COMPLETED), (new_task, *timers), (*rows, moved, *transitions)
+
+
+def _is_unawaited(operation: object) -> bool:
+    """Return whether a noted operation has not begun; all but coroutines are removed when they begin."""
+    return not inspect.iscoroutine(operation) or inspect.getcoroutinestate(operation) == inspect.CORO_CREATED
 
 
 def stuck_park(task: Task, problem: Problem, cleanup_for: int, cancel: CancelRequest | None) -> Park:

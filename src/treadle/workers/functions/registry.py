@@ -159,19 +159,31 @@ def may_clean_up(call: Callable[..., Any]) -> bool:
     function = next((node for node in ast.walk(source[2]) if isinstance(node, ast.AsyncFunctionDef)), None)
     if function is None or any(isinstance(node, _HANDLERS) for node in ast.walk(function)):
         return True
-    parameters = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    contexts = {
-        parameter.arg
-        for parameter in parameters
-        if parameter.arg == "ctx" or "Context" in ast.unparse(parameter.annotation or parameter)
-    }
+    contexts = _contexts(function)
     if not contexts:
-        return len(parameters) > 1
+        return len(function.args.posonlyargs + function.args.args + function.args.kwonlyargs) > 1
     fields = {id(node.value) for node in ast.walk(function) if isinstance(node, ast.Attribute)}
     return any(isinstance(node, ast.Name) and node.id in contexts and id(node) not in fields for node in ast.walk(function))
 
 
+def _contexts(function: ast.AsyncFunctionDef) -> set[str]:
+    """Return the names of the parameters that receive the context."""
+    return {
+        parameter.arg
+        for parameter in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+        if parameter.arg == "ctx" or "Context" in ast.unparse(parameter.annotation or parameter)
+    }
+
+
 IGNORE = "# treadle: ignore"
+
+AWAITED = frozenset(
+    {
+        "approval", "call", "continue_as_new", "effect", "external", "first", "gather", "hosted", "sleep", "sleep_until", "start",
+        "step", "update", "wait_for",
+    }
+)  # fmt: skip
+"""The methods of a function's context that do nothing until they are awaited."""
 
 _SLEEP, _NOW, _RANDOM = "await ctx.sleep(...)", "ctx.now()", "ctx.random()"
 _STEP, _GATHER = "a step: `await ctx.step(...)`", "`await ctx.gather(...)`"
@@ -236,6 +248,27 @@ def warn_of_calls(name: str, call: Callable[..., Any]) -> None:
             f"use {finding.instead}"
         )
         warnings.warn_explicit(f"{text}.", DeterminismWarning, file, finding.line)
+    for line, operation in find_unawaited(call):
+        text = f"The durable function {name} does not await {operation}(...), so it does not happen and fails the run"
+        warnings.warn_explicit(f"{text}; write `await {operation}(...)`.", DeterminismWarning, file, line)
+
+
+def find_unawaited(call: Callable[..., Any]) -> list[tuple[int, str]]:
+    """Return line and name of each operation in the source of a function that is called and neither awaited nor used."""
+    if (source := _source_of(inspect.unwrap(call))) is None:
+        return []
+    lines, first, tree = source
+    contexts = {name for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef) for name in _contexts(node)}
+    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    findings = []
+    for node in ast.walk(tree):
+        unread = isinstance(node, ast.Assign) and all(isinstance(at, ast.Name) and at.id not in read for at in node.targets)
+        value = node.value if unread or isinstance(node, ast.Expr) else None  # type: ignore[attr-defined]
+        match value:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name)) if owner in contexts and name in AWAITED:
+                if IGNORE not in lines[value.lineno - 1]:
+                    findings.append((first + value.lineno - 1, f"{owner}.{name}"))
+    return sorted(findings)
 
 
 def find_calls(call: Callable[..., Any]) -> list[DeterminismFinding]:

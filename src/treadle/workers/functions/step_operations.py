@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
@@ -49,7 +49,7 @@ from treadle.workers.functions.driver import Driver
 from treadle.workers.functions.execution import FunctionBranch
 from treadle.workers.functions.inbox import Wait
 from treadle.workers.functions.journal import UNKNOWN_OUTCOME, error_of, failure_of
-from treadle.workers.functions.wait_operations import CallOperation, interrupted, is_interrupted
+from treadle.workers.functions.wait_operations import CallOperation, Operation, interrupted, is_interrupted
 from treadle.workers.signatures import is_async, result_converter
 
 _RESPONSE = "response"
@@ -58,11 +58,10 @@ _TRACEBACK = 8 * 1024
 """Characters of a traceback that the step's row keeps: its end, which names the cause."""
 
 
-class StepOperation:
-    """`ctx.step(...)`. Nothing happens until it is awaited or gathered."""
+class StepOperation(Operation):
+    """`ctx.step(...)`."""
 
-    __slots__ = ("args", "converter", "driver", "fn", "key", "kwargs", "limit_key", "name", "retry", "timeout_for")
-    kind = STEP
+    __slots__ = ("args", "converter", "fn", "kwargs", "limit_key", "retry", "timeout_for")
 
     def __init__(
         self,
@@ -75,15 +74,13 @@ class StepOperation:
         retry: RetryPolicy | None,
         timeout_for: int | None,
         limit_key: str | None,
+        kind: str = STEP,
     ) -> None:
-        self.limit_key = limit_key
-        self.driver, self.fn, self.args, self.kwargs = driver, fn, args, kwargs
-        self.name, self.key, self.retry, self.timeout_for = name, key, retry, timeout_for
+        super().__init__(driver, kind, name, key)
+        self.fn, self.args, self.kwargs = fn, args, kwargs
+        self.retry, self.timeout_for, self.limit_key = retry, timeout_for, limit_key
         self.converter = result_converter(fn)
         """Converts a result whose type is annotated; None for any JSON."""
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return self.run(self.driver.branches.enter()).__await__()
 
     async def run(self, branch: FunctionBranch) -> Any:
         driver = self.driver
@@ -264,7 +261,6 @@ class EffectOperation(StepOperation):
     """`ctx.effect(...)`."""
 
     __slots__ = ("action", "on_unknown", "request", "unknown")
-    kind = EFFECT
 
     def __init__(
         self,
@@ -279,7 +275,7 @@ class EffectOperation(StepOperation):
         on_unknown: str,
         limit_key: str | None,
     ) -> None:
-        super().__init__(driver, fn, (), {}, action, key, retry, timeout_for, limit_key)
+        super().__init__(driver, fn, (), {}, action, key, retry, timeout_for, limit_key, EFFECT)
         self.action, self.request, self.unknown, self.on_unknown = action, request, unknown, on_unknown
 
     async def run(self, branch: FunctionBranch) -> Any:
@@ -458,6 +454,7 @@ class EffectOperation(StepOperation):
         queue = QueueKey(driver.execution.runtime.namespace, APPROVAL, task.task_list, APPROVAL)
         name = f"decide {effect.action}"
         question = CallOperation(driver, queue, request.as_json(), {"priority": task.priority}, kind=steps.ASK, name=name)
+        driver.note_begun(question)
         below = FunctionBranch(question_place(recorded.place, recorded.attempt)[:-1], branch)
         try:
             wait = question.begin(below)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from typing import Any, Generic, TypeVar
 
 from treadle.kernel.functions.decide import new_run
 from treadle.kernel.functions.steps import (
@@ -38,10 +38,30 @@ from treadle.workers.functions.journal import blamed, failure_of
 R_co = TypeVar("R_co", covariant=True)
 
 
-class WaitOperation:
+class Operation:
+    """An operation of `ctx`. Nothing happens until it is awaited or gathered; the code of a run that never does that fails."""
+
+    __slots__ = ("driver", "key", "kind", "load", "name")
+
+    def __init__(self, driver: Driver, kind: str, name: str, key: str | None) -> None:
+        self.driver, self.kind, self.name, self.key = driver, kind, name, key
+        self.load: Callable[[Json], Any] | None = None
+        """Converts the recorded value to its type."""
+        driver.note_created(self, kind if kind == name else f"{kind} {name}")
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        self.driver.note_begun(self)
+        return self.run(self.driver.branches.enter()).__await__()
+
+    def run(self, branch: FunctionBranch) -> Coroutine[Any, Any, Any]:
+        """Execute it in the branch, or return what the branch has recorded."""
+        raise NotImplementedError
+
+
+class WaitOperation(Operation):
     """An operation that is only a durable wait: until an instant, for a signal, or for the first of both."""
 
-    __slots__ = ("_step_id", "at", "driver", "key", "kind", "load", "name", "signal", "wait_for")
+    __slots__ = ("_step_id", "at", "signal", "wait_for")
 
     def __init__(
         self,
@@ -55,16 +75,11 @@ class WaitOperation:
         at: int | None = None,
     ) -> None:
         """It waits `wait_for` milliseconds, or until the instant `at`."""
-        self.driver, self.kind, self.name, self.key = driver, kind, name, key
+        super().__init__(driver, kind, name, key)
         self.signal, self.wait_for, self.at = signal, wait_for, at
-        self.load: Callable[[Json], Any] | None = None
-        """Converts the recorded value to its type."""
         self._step_id = ""
 
-    def __await__(self) -> Generator[Any, None, Any]:
-        return self._run(self.driver.branches.enter()).__await__()
-
-    async def _run(self, branch: FunctionBranch) -> Any:
+    async def run(self, branch: FunctionBranch) -> Any:
         await self.driver.execution.wait_while_held()
         wait = self.begin(branch)
         await self.driver.inbox.block(wait)
@@ -140,14 +155,16 @@ class Update(Generic[T_co]):
         self._driver = driver
         self.id, self.name, self.value = update_id, name, value
 
-    async def reply(self, result: Any = None) -> None:
+    def reply(self, result: Any = None) -> Coroutine[Any, Any, None]:
         """Answer with a value (any JSON, or an instance of a supported class); when this returns, the answer is durable."""
         limit = self._driver.execution.runtime.payload_limit
-        await self._answer(decode(encode(plain_object(result), "answer", limit)), None)
+        answer = self._answer(decode(encode(plain_object(result), "answer", limit)), None)
+        return self._driver.created(answer, f"reply to {self.name}")
 
-    async def reject(self, reason: str) -> None:
+    def reject(self, reason: str) -> Coroutine[Any, Any, None]:
         """Reject it: `UpdateRejected` with the reason is raised to the caller."""
-        await self._answer(None, {"code": UpdateRejected.code, "message": storable(text_of(reason), _REASON_LIMIT)})
+        error = {"code": UpdateRejected.code, "message": storable(text_of(reason), _REASON_LIMIT)}
+        return self._driver.created(self._answer(None, error), f"rejection of {self.name}")
 
     async def _answer(self, value: Json, error: dict[str, Json] | None) -> None:
         driver = self._driver
@@ -254,23 +271,25 @@ class CallOperation(WaitOperation):
         return Wait(branch, recorded, child_step_id=recorded.id)
 
 
-class StartOperation:
+class StartOperation(Operation):
     """`ctx.start`: a child run, and the handle that waits for its result."""
 
-    __slots__ = ("driver", "key", "load", "name", "on_parent_close", "options", "payload", "version")
+    __slots__ = ("on_parent_close", "options", "payload", "version")
 
     def __init__(
-        self, driver: Driver, name: str, payload: dict[str, Json], version: int | None, key: str | None, options: dict[str, Any]
+        self,
+        driver: Driver,
+        name: str,
+        payload: dict[str, Json],
+        version: int | None,
+        key: str | None,
+        options: dict[str, Any],
+        on_parent_close: str | None,
     ) -> None:
-        self.driver, self.name, self.payload, self.version = driver, name, payload, version
-        self.key, self.options = key, options
-        self.on_parent_close: str | None = None
-        self.load: Callable[[Json], Any] | None = None
+        super().__init__(driver, START, name, key)
+        self.payload, self.version, self.options, self.on_parent_close = payload, version, options, on_parent_close
 
-    def __await__(self) -> Generator[Any, None, ChildRun[Any]]:
-        return self._run(self.driver.branches.enter()).__await__()
-
-    async def _run(self, branch: FunctionBranch) -> ChildRun[Any]:
+    async def run(self, branch: FunctionBranch) -> ChildRun[Any]:
         execution, journal = self.driver.execution, self.driver.journal
         await execution.wait_while_held()
         encode(self.payload, "payload", execution.runtime.payload_limit)  # refused before it has a place, also in replays
@@ -384,13 +403,7 @@ def interrupted(driver: Driver, branch: FunctionBranch, recorded: Recorded) -> R
     return recorded
 
 
-class Operation(Awaitable[T_co], Protocol[T_co]):
-    """An operation of `ctx`, not yet awaited."""
-
-    name: str
-
-
-async def run_hosted(driver: Driver, host: Host, name: str, operation: Operation[T_co]) -> T_co:
+async def run_hosted(driver: Driver, host: Host, name: str, operation: Operation) -> Any:
     """Await the operation in the calling task as a branch of the host."""
     execution, task = driver.execution, asyncio.current_task()
     if execution.closed or task is None:
