@@ -54,7 +54,7 @@ async def test_handlers_of_live_workers_are_listed(visit: Visit):
 
 
 async def test_invalid_handler_input_is_rejected_with_an_explanation(visit: Visit):
-    assert "Enter the name of the facet" in await visit.do("/handlers", facet_name="billing.Pay")
+    assert "Enter module uri." in await visit.do("/handlers", facet_name="billing.Pay")
     page = await visit.do("/handlers", facet_name="billing.Pay", module_uri="handlers.billing", metadata=HOSTILE)
     assert "This is not JSON" in page
     assert HOSTILE not in page

@@ -7,7 +7,7 @@ from tests.web.conftest import Visit
 
 async def test_an_objective_is_added_approved_blocked_and_unblocked(visit: Visit):
     criteria = "the tests pass\nit is polite"
-    page = await visit.do("/objectives", title="greet must name the person", criteria=criteria, importance="4")
+    page = await visit.do("/objectives", title="greet must name the person", acceptance_criteria=criteria, importance="4")
     assert "greet must name the person is NEW" in page
     assert "it is polite" in page
     (found,) = await visit.engine.goals.objectives.list()

@@ -32,10 +32,10 @@ async def test_a_schedule_is_previewed_created_paused_and_run(visit: Visit):
 async def test_a_backfill_is_shown_before_it_is_done(visit: Visit):
     await visit.do("/schedules", name="nightly", cron="0 3 * * *", kind="task", target="greet")
     (found,) = (await visit.engine.schedules.list()).schedules
-    span = "since=2026-01-01T00:00&until=2026-01-04T00:00"
+    span = "start=2026-01-01T00:00&end=2026-01-04T00:00"
     assert "3 ticks; 0 were already started." in await visit.page(f"/schedules/{found.id}?{span}")
     assert await visit.engine.list_tasks(name="greet") == []
-    page = await visit.do(f"/schedules/{found.id}/backfill", since="2026-01-01T00:00", until="2026-01-04T00:00")
+    page = await visit.do(f"/schedules/{found.id}/backfill", start="2026-01-01T00:00", end="2026-01-04T00:00")
     assert "Started for 3 ticks; 0 were already started." in page
     assert len(await visit.engine.list_tasks(name="greet")) == 3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from treadle.api.options import AlertOptions
-from treadle.interfaces.web.forms import described, number, options_of, text
+from treadle.interfaces.web.forms import described, filters_of, number
 from treadle.interfaces.web.site import Visit, act, action, page
 
 _FIELDS = described(AlertOptions, ("when", "to"))
@@ -14,24 +14,17 @@ _CONDITIONS = described(AlertOptions)[0].choices
 
 @page("/alerts")
 async def alerts(visit: Visit) -> Response:
-    query = visit.query
     return await visit.render(
         "alerts.html",
         rules=(await visit.api.alerts.rules()).rules,
         firing=(await visit.api.alerts.list(firing=True)).alerts,
-        page=await visit.api.alerts.list(rule=text(query, "rule"), before=text(query, "before"), limit=50),
+        page=await visit.api.alerts.list(**filters_of(visit.query, "alerts.list"), limit=50),
         fields=_FIELDS,
         conditions=_CONDITIONS,
     )
 
 
-@action("/alerts")
-async def create(visit: Visit) -> Response:
-    form = await visit.form()
-    rule = await visit.api.alerts.create(text(form, "name") or "", **options_of(form, AlertOptions))
-    return visit.back(f"{rule.name} is now active. Send a test message to check its target.", to="/alerts")
-
-
+act("/alerts", "alerts.create", "{name} is now active. Send a test message to check its target.", to="/alerts")
 act("/alerts/{name}/remove", "alerts.remove", "{name} is removed.", to="/alerts")
 
 

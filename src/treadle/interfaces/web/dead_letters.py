@@ -7,9 +7,10 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from treadle.api.dead_letters import BATCH, DeadLettersChanged
+from treadle.api.contract import option_fields
+from treadle.api.dead_letters import BATCH, DeadLetterConditions, DeadLettersChanged
 from treadle.engine.operations import Operations
-from treadle.interfaces.web.forms import Fields, number, text, whole
+from treadle.interfaces.web.forms import Fields, arguments_of, text, whole
 from treadle.interfaces.web.site import Visit, action, no_page, page
 from treadle.model.access import Scope
 from treadle.model.errors import TreadleError
@@ -17,6 +18,7 @@ from treadle.model.errors import TreadleError
 AT_ONCE = 10
 """Batches of `BATCH` letters that one request changes; the page then shows the progress and continues."""
 _EXAMPLES = 10
+_CONDITIONS = option_fields(DeadLetterConditions)
 WORDS = {"retry": "retried", "discard": "discarded"}
 
 
@@ -79,18 +81,16 @@ async def act(visit: Visit) -> Response:
 
 async def _change(service: Operations, act: str, which: dict[str, Any], **options: Any) -> DeadLettersChanged:
     change = service.dead_letters.retry if act == "retry" else service.dead_letters.discard
-    return await change(**which, everything=not any(value is not None for value in which.values()), **options)
+    return await change(**which, everything=not which, **options)
 
 
 def _filter(fields: Fields) -> dict[str, Any]:
-    words = {name: text(fields, name) for name in ("name", "task_list", "error_code", "fingerprint")}
-    return {**words, "newer_than": number(fields, "newer_than"), "older_than": number(fields, "older_than")}
+    return arguments_of(fields, _CONDITIONS)
 
 
 def _entered(fields: Fields) -> dict[str, str]:
     """The filter as entered."""
-    names = ("name", "task_list", "error_code", "fingerprint", "newer_than", "older_than")
-    return {name: typed for name in names if (typed := text(fields, name))}
+    return {condition.name: typed for condition in _CONDITIONS if (typed := text(fields, condition.name))}
 
 
 def _summary(done: int, of_runs: int, passed_over: int, word: str) -> str:

@@ -21,7 +21,6 @@ act(
     "/external-jobs/{job_id}/cancel",
     "external_jobs.cancel",
     "{external_job_id} is canceled; its service will be notified.",
-    takes="reason",
 )
 
 listing(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -14,9 +12,9 @@ from starlette.responses import JSONResponse, Response
 from treadle.api.flows import FlowGraph, FlowParam, SourceText, WorkflowSignature
 from treadle.api.options import FunctionOptions
 from treadle.api.wire import to_builtins
-from treadle.interfaces.web.forms import described, each_field, number, options_of, parse_object, parse_typed, whole
-from treadle.interfaces.web.site import HEADERS, Visit, action, page
-from treadle.lang.tokens import KEYWORDS, TYPES
+from treadle.interfaces.lsp.scan import Class, scan
+from treadle.interfaces.web.forms import described, each_field, number, parse_typed, whole
+from treadle.interfaces.web.site import HEADERS, Visit, act, action, page
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput, not_found
 
@@ -113,17 +111,7 @@ async def function(visit: Visit) -> Response:
     return await visit.render("function_start.html", name=name, versions=versions, fields=_FUNCTION_FIELDS)
 
 
-@action("/functions/{name}/start")
-async def start_function(visit: Visit) -> Response:
-    name, form = visit.path["name"], await visit.form()
-    with each_field() as check:
-        options: dict[str, Any] = {}
-        with check:
-            options["payload"] = parse_object(form, "payload")
-        with check:
-            options |= options_of(form, FunctionOptions)
-    started = await visit.api.functions.start(name, **options)
-    return visit.back(f"{started.workflow} has started.", to=f"/runs/{started.id}")
+act("/functions/{name}/start", "functions.start", "{workflow} has started.", to="/runs/{id}")
 
 
 @page("/flows/{name}/start")
@@ -228,40 +216,26 @@ def _signature(workflows: list[WorkflowSignature], name: str | None) -> Workflow
     return matches[0]
 
 
-_TOKENS = re.compile(
-    r"(?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))"
-    r'|(?P<string>"""[\s\S]*?(?:"""|\Z)|"(?:\\.|[^"\\\n])*"?)'
-    r"|(?P<number>\b\d+(?:\.\d+)?\b)"
-    r"|(?P<ref>\$\.?\w*)"
-    r"|(?P<word>\b[A-Za-z_]\w*\b)",
-    re.DOTALL,
-)
-_TYPES = frozenset(TYPES)
+_CSS = {
+    Class.COMMENT: "comment",
+    Class.STRING: "string",
+    Class.NUMBER: "number",
+    Class.KEYWORD: "keyword",
+    Class.TYPE: "type",
+    Class.INPUT: "ref",
+}
 
 
 def highlight(text: str) -> list[Markup]:
     """The lines of the source with their tokens marked up."""
-    lines: list[list[Markup]] = [[]]
-    for kind, part in _parts(text):
-        for index, piece in enumerate(part.split("\n")):
-            if index:
-                lines.append([])
-            if piece:
-                escaped = escape(piece)
-                lines[-1].append(Markup('<span class="tok-{}">{}</span>').format(kind, escaped) if kind else escaped)
-    return [Markup("").join(line) for line in lines]
-
-
-def _parts(text: str) -> Iterator[tuple[str, str]]:
-    """The pieces of the text with their kinds; an empty kind has no colour."""
-    at = 0
-    for match in _TOKENS.finditer(text):
-        if match.start() > at:
-            yield "", text[at : match.start()]
-        kind, part = match.lastgroup or "", match.group()
-        if kind == "word":
-            kind = "type" if part in _TYPES else "keyword" if part in KEYWORDS else ""
-        yield kind, part
-        at = match.end()
-    if at < len(text):
-        yield "", text[at:]
+    markup, at = Markup(""), 0
+    for token in scan(text):
+        markup += text[at : token.start]
+        at = token.end
+        css = _CSS.get(token.class_)
+        pieces = [
+            Markup('<span class="tok-{}">{}</span>').format(css, piece) if css and piece else escape(piece)
+            for piece in token.text.split("\n")
+        ]
+        markup += Markup("\n").join(pieces)
+    return (markup + text[at:]).split("\n")

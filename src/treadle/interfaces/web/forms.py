@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from html import escape, unescape
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
 from starlette.datastructures import FormData, QueryParams
 
-from treadle.api.contract import OptionField, option_fields
+from treadle.api.contract import Call, OptionField, call_of, field_of, option_fields
+from treadle.api.facade import protocol_of
 from treadle.model.errors import Forbidden, InvalidInput
 
 T = TypeVar("T")
@@ -73,17 +76,51 @@ def described(options: type, without: Container[str] = TARGETS) -> list[OptionFi
     return [option for option in option_fields(options) if option.name not in without]
 
 
-def options_of(form: Fields, options: type) -> dict[str, Any]:
-    """The options that are filled in, converted by their descriptions."""
+@cache
+def find_call(operation: str) -> Call:
+    """The declaration of an operation, such as `runs.cancel`."""
+    group, name = operation.split(".")
+    return call_of(group, getattr(protocol_of(group), name))
+
+
+@cache
+def parameters_of(operation: str) -> tuple[OptionField, ...]:
+    """The parameters of an operation as fields of a form."""
+    call = find_call(operation)
+    return tuple(field_of(parameter.name, parameter.hint) for parameter in (*call.path, *call.others))
+
+
+def complete(operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an operation with None for absent ones that may be; raises `InvalidForm` with those that may not."""
+    call = find_call(operation)
+    absent = {
+        parameter.name: NoneType in get_args(get_args(parameter.hint)[0])
+        for parameter in (*call.path, *call.others)
+        if parameter.required and parameter.name not in arguments
+    }
+    if missing := {name: f"Enter {name.replace('_', ' ')}." for name, is_nullable in absent.items() if not is_nullable}:
+        raise InvalidForm(missing)
+    return dict.fromkeys(absent) | dict(arguments)
+
+
+def arguments_of(fields: Fields, parameters: Iterable[OptionField]) -> dict[str, Any]:
+    """The parameters that are filled in, converted by their descriptions; raises `InvalidForm` with the errors of all fields."""
     filled: dict[str, Any] = {}
     with each_field() as check:
-        for option in option_fields(options):
+        for parameter in parameters:
             with check:
-                filled[option.name] = _option(form, option)
-    if (target := text(form, "target")) is not None:
-        kind = text(form, "kind") or TARGETS[0]
+                filled[parameter.name] = _argument(fields, parameter)
+    if (target := text(fields, "target")) is not None:
+        kind = text(fields, "kind") or TARGETS[0]
         filled[kind if kind in TARGETS else TARGETS[0]] = target
     return {name: value for name, value in filled.items() if value is not None}
+
+
+def filters_of(fields: Fields, operation: str) -> dict[str, Any]:
+    """The filters of an operation that lists records; `every` counts with any value."""
+    filters = [parameter for parameter in parameters_of(operation) if parameter.name not in ("every", "limit")]
+    every = {"every": True} if "every" in fields else {}
+    return arguments_of(fields, filters) | every
 
 
 @contextmanager
@@ -109,23 +146,25 @@ class _FormCollector:
         return False
 
 
-def _option(form: Fields, option: OptionField) -> Any:
-    name = option.name
-    match option.kind:
+def _argument(fields: Fields, parameter: OptionField) -> Any:
+    name = parameter.name
+    match parameter.kind:
         case "integer":
-            return whole(form, name)
+            return whole(fields, name)
         case "number" | "duration":
-            return number(form, name)
+            return number(fields, name)
         case "boolean":
-            return {"true": True, "false": False}.get(text(form, name) or "")
+            typed = text(fields, name)
+            return None if typed is None else typed != "false"
         case "instant":
-            return instant(form, name)
+            return instant(fields, name)
         case "choices":
-            return [str(choice) for choice in form.getlist(name)] or None
-        case "object":
-            return parse_object(form, name)
+            lines = [line.strip() for typed in fields.getlist(name) for line in str(typed).splitlines()]
+            return [line for line in lines if line] if name in fields else None
+        case "object" | "json":
+            return parse_object(fields, name)
         case "text" | "choice":
-            return text(form, name)
+            return text(fields, name)
 
 
 async def if_allowed(call: Awaitable[T]) -> T | None:

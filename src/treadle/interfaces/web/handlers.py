@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-from urllib.parse import quote
-
-from starlette.datastructures import FormData
 from starlette.responses import Response
 
 from treadle.engine.operations import Operations
-from treadle.interfaces.web.forms import if_allowed, number, parse_object, text
+from treadle.interfaces.web.forms import if_allowed, parse_object
 from treadle.interfaces.web.site import Visit, act, action, detail, page
 from treadle.model.access import Scope
-from treadle.model.errors import InvalidInput
 
 TRY_FOR = 30.0
 """Seconds that a test may take."""
@@ -38,16 +33,8 @@ async def handler(visit: Visit) -> Response:
     return await visit.render("handler.html", handler=handler, test=None, payload="{}")
 
 
-@action("/handlers")
-async def register(visit: Visit) -> Response:
-    form = await visit.form()
-    facet_name, module_uri = text(form, "facet_name"), text(form, "module_uri")
-    if facet_name is None or module_uri is None:
-        raise InvalidInput("Enter the name of the facet and the module.")
-    handler = await visit.api.handlers.register(facet_name, module_uri, **_options(form))
-    return visit.back(f"{handler.facet_name} is registered.", to=f"/handlers/{quote(handler.facet_name, safe='')}")
-
-
+act("/handlers", "handlers.register", "{facet_name} is registered.", to="/handlers/{facet_name}")
+act("/handlers/{facet_name}/edit", "handlers.edit", "{facet_name} is changed; runners load it with their next refresh.")
 act(
     "/handlers/{facet_name}/remove",
     "handlers.remove",
@@ -56,30 +43,13 @@ act(
 )
 
 
-@action("/handlers/{facet_name}/{act}")
-async def change(visit: Visit) -> Response:
+@action("/handlers/{facet_name}/test")
+async def test(visit: Visit) -> Response:
     facet_name, form = visit.path["facet_name"], await visit.form()
-    match visit.path["act"]:
-        case "edit":
-            await visit.api.handlers.edit(facet_name, module_uri=text(form, "module_uri"), **_options(form))
-            return visit.back(f"{facet_name} is changed; runners load it with their next refresh.")
-        case "test":
-            typed = str(form.get("payload") or "")
-            test = await visit.api.handlers.test(facet_name, parse_object(form, "payload"), wait_for=TRY_FOR)
-            handler = await visit.api.handlers.get(facet_name)
-            return await visit.render("handler.html", handler=handler, test=test, payload=typed)
-        case other:
-            raise InvalidInput(f"Unknown action {other!r}.")
-
-
-def _options(form: FormData) -> dict[str, Any]:
-    """The options that are filled in; others keep their default or current value."""
-    options: dict[str, Any] = {name: text(form, name) for name in ("entrypoint", "version", "checksum")}
-    options["timeout"] = number(form, "timeout")
-    options["metadata"] = parse_object(form, "metadata")
-    if "requirements" in form:
-        options["requirements"] = [line.strip() for line in str(form["requirements"]).splitlines() if line.strip()]
-    return {name: value for name, value in options.items() if value is not None}
+    typed = str(form.get("payload") or "")
+    test = await visit.api.handlers.test(facet_name, parse_object(form, "payload"), wait_for=TRY_FOR)
+    handler = await visit.api.handlers.get(facet_name)
+    return await visit.render("handler.html", handler=handler, test=test, payload=typed)
 
 
 async def server_names(service: Operations) -> dict[str, str]:

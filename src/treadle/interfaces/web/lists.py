@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from collections.abc import Mapping
+from typing import Any
 
 from starlette.responses import Response
 
@@ -31,26 +32,25 @@ async def one(visit: Visit) -> Response:
 act("/lists/{task_list}/pause", "lists.pause", "{task_list} is paused: its tasks are not claimed; running ones continue.")
 act("/lists/{task_list}/resume", "lists.resume", "{task_list} is resumed and accepts new tasks.")
 act("/lists/{task_list}/drain", "lists.drain", "{task_list} is draining: it accepts no new tasks; existing ones continue.")
+act(
+    "/lists/{task_list}/policy",
+    "lists.set_policy",
+    "Tasks of {task_list} without a handler: {no_handler}.",
+)
 
 
-@action("/lists/{task_list}/{rule}")
-async def set_rule(visit: Visit) -> Response:
-    name, form = visit.path["task_list"], await visit.form()
-    match visit.path["rule"]:
-        case "policy":
-            policy = await visit.api.lists.set_policy(name, text(form, "no_handler") or "")
-            message = f"Tasks of {name} without a handler: {policy.no_handler}."
-        case "rate":
-            handler, rate = _named(text(form, "name")), number(form, "rate")
-            await visit.api.lists.limit_rate(name, handler, rate, burst=whole(form, "burst"))
-            message = f"{handler}: no rate limit." if rate is None else f"{handler}: at most {rate:g} per second."
-        case "backlog":
-            handler, cap = _named(text(form, "name")), whole(form, "backlog_limit")
-            await visit.api.lists.limit_backlog(name, handler, cap)
-            message = f"{handler}: no backlog limit." if cap is None else f"{handler}: at most {cap} ready tasks."
-        case other:
-            raise InvalidInput(f"Unknown action {other!r}.")
-    return visit.back(message, to=f"/lists/{quote(name, safe='')}" if "stay" in form else None)
+def _rate(result: object, limit: Mapping[str, Any]) -> str:
+    rate = limit["rate"]
+    return f"{limit['name']}: no rate limit." if rate is None else f"{limit['name']}: at most {rate:g} per second."
+
+
+def _backlog(result: object, limit: Mapping[str, Any]) -> str:
+    cap = limit["backlog_limit"]
+    return f"{limit['name']}: no backlog limit." if cap is None else f"{limit['name']}: at most {cap} ready tasks."
+
+
+act("/lists/{task_list}/rate", "lists.limit_rate", _rate)
+act("/lists/{task_list}/backlog", "lists.limit_backlog", _backlog)
 
 
 @action("/limits")
@@ -74,9 +74,3 @@ async def limit(visit: Visit) -> Response:
     parts = [f"at most {most} running"] if most is not None else []
     parts += [f"at most {rate:g} started per second"] if rate is not None and "handler" not in form else []
     return visit.back(f"{key}: {' and '.join(parts) or 'no limit'}.")
-
-
-def _named(name: str | None) -> str:
-    if name is None:
-        raise InvalidInput("Enter a handler.")
-    return name

@@ -8,11 +8,13 @@ from urllib.parse import urlencode
 from starlette.datastructures import FormData, QueryParams
 from starlette.responses import Response
 
+from treadle.api.contract import option_fields
 from treadle.api.flows import FlowGraph
-from treadle.api.runs import RunAction, RunPage
+from treadle.api.runs import RunAction, RunFilter, RunPage
+from treadle.api.view import fill
 from treadle.engine.operations import Operations
 from treadle.interfaces.web.flows import graph_data, highlight
-from treadle.interfaces.web.forms import instant, parse_object, text, whole
+from treadle.interfaces.web.forms import arguments_of, text, whole
 from treadle.interfaces.web.handlers import server_names
 from treadle.interfaces.web.site import Visit, act, action, page
 from treadle.interfaces.web.tasks import shown_streams
@@ -23,7 +25,7 @@ from treadle.model.runs import TEXT, Doing
 from treadle.model.states import RUN, RunState
 
 STATES = tuple(str(state) for state in RunState)
-FILTERS = ("workflow", "flow", "kind", "task_list", "root_id", "search", "doing", "where")
+_FILTER = option_fields(RunFilter)
 VIEWS = ("timeline", "steps", "source", "logs", "transitions", "values")
 ACTIONS: tuple[RunAction, ...] = ("pause", "resume", "cancel", "retry")
 _PAGE, _STEPS, _SHOWN = 50, 200, 10
@@ -38,14 +40,14 @@ _APPROVALS = 5
 @page("/runs")
 async def runs(visit: Visit) -> Response:
     query = visit.query
-    which = filters_of(query)
+    which = arguments_of(query, _FILTER)
     wrong = None
     try:
         page = await visit.api.runs.list(state=query.getlist("state"), **which, limit=_PAGE, before=query.get("before") or None)
     except InvalidQuery as error:
         wrong, page, which["where"] = str(error), RunPage([], next_before=None), None
     counts = await visit.api.runs.counts(**which | {"doing": None})
-    doing = [activity.value for activity in Doing if counts.doing.get(activity) or activity == which["doing"]]
+    doing = [activity.value for activity in Doing if counts.doing.get(activity) or activity == which.get("doing")]
     return await visit.render(
         "runs.html",
         page=page,
@@ -61,7 +63,7 @@ async def runs(visit: Visit) -> Response:
 async def preview(visit: Visit) -> Response:
     """Preview a bulk action."""
     query = visit.query
-    action, states, which = _action(query), query.getlist("state"), filters_of(query)
+    action, states, which = _action(query), query.getlist("state"), arguments_of(query, _FILTER)
     would = await visit.api.runs.bulk(action, dry_run=True, state=states, **which)
     possible = [state for state in STATES if (RUN.target(state, action) or state) != state and (not states or state in states)]
     examples = (await visit.api.runs.list(state=possible, **which, limit=_SHOWN)).runs if possible else []
@@ -71,7 +73,7 @@ async def preview(visit: Visit) -> Response:
 @action("/runs/bulk")
 async def bulk(visit: Visit) -> Response:
     form = await visit.form()
-    action, states, which = _action(form), [str(state) for state in form.getlist("state")], filters_of(form)
+    action, states, which = _action(form), [str(state) for state in form.getlist("state")], arguments_of(form, _FILTER)
     reason, done, refused, before = text(form, "reason"), 0, 0, None
     for _ in range(_PAGES_AT_ONCE):
         acted = await visit.api.runs.bulk(action, state=states, **which, reason=reason, limit=_AT_ONCE, before=before)
@@ -151,40 +153,25 @@ async def step(visit: Visit) -> Response:
     )
 
 
-act("/runs/{run_id}/pause", "runs.pause", "{workflow} is now {state}.")
-act("/runs/{run_id}/resume", "runs.resume", "{workflow} is now {state}.")
-act("/runs/{run_id}/retry", "runs.retry", "{workflow} is now {state}.", takes="step")
+_IS_NOW = "{workflow} is now {state}."
 
 
-@action("/runs/{run_id}/{act}")
-async def change(visit: Visit) -> Response:
-    run_id, form = visit.path["run_id"], await visit.form()
-    step = str(form.get("step") or "") or None
-    match visit.path["act"]:
-        case "cancel":
-            reason, force = str(form.get("reason") or "") or None, bool(form.get("force"))
-            done = await visit.api.runs.cancel(run_id, reason=reason, force=force)
-            if done.finished_at is None:
-                return visit.back(f"{done.workflow} cleans up, and is canceled then.")
-        case "rerun":
-            new = await visit.api.runs.rerun(run_id, inputs=parse_object(form, "inputs"))
-            return visit.back(f"{new.workflow} is running again.", to=f"/runs/{new.id}")
-        case "fork":
-            new = await visit.api.runs.fork(
-                run_id,
-                step or "",
-                inputs=parse_object(form, "inputs"),
-                result=parse_object(form, "result"),
-                replace=bool(form.get("replace")),
-            )
-            return visit.back(f"Forked from {step}.", to=f"/runs/{new.id}")
-        case "signal":
-            signal = await visit.api.runs.signal(run_id, str(form.get("name") or ""), parse_object(form, "payload"))
-            outcome = "The run was waiting for it." if signal.awaited else "The run is not waiting for it yet; it is kept."
-            return visit.back(f"Signal {signal.name} sent. {outcome}")
-        case other:
-            raise InvalidInput(f"Unknown action {other!r}.")
-    return visit.back(f"{done.workflow} is now {done.state}.")
+def _canceled(run: Any, options: object) -> str:
+    return fill(_IS_NOW if run.finished_at else "{workflow} cleans up, and is canceled then.", run)
+
+
+def _signaled(signal: Any, options: object) -> str:
+    outcome = "The run was waiting for it." if signal.awaited else "The run is not waiting for it yet; it is kept."
+    return f"Signal {signal.name} sent. {outcome}"
+
+
+act("/runs/{run_id}/pause", "runs.pause", _IS_NOW)
+act("/runs/{run_id}/resume", "runs.resume", _IS_NOW)
+act("/runs/{run_id}/retry", "runs.retry", _IS_NOW)
+act("/runs/{run_id}/cancel", "runs.cancel", _canceled)
+act("/runs/{run_id}/rerun", "runs.rerun", "{workflow} is running again.", to="/runs/{id}")
+act("/runs/{run_id}/fork", "runs.fork", lambda run, options: f"Forked from {options['step']}.", to="/runs/{id}")
+act("/runs/{run_id}/signal", "runs.signal", _signaled)
 
 
 async def _partial_answers(service: Operations, run_id: str) -> list[tuple[str, str]]:
@@ -202,12 +189,6 @@ def current_lines(drawn: FlowGraph, source: str) -> set[int]:
         if node.source == source and node.kind != "workflow" and any(node.states.get(state) for state in now) and node.line
         for line in range(node.line, (node.end_line or node.line) + 1)
     }
-
-
-def filters_of(asked: QueryParams | FormData) -> dict[str, Any]:
-    """The filters of a list of runs, from a query or a form."""
-    filters: dict[str, Any] = {name: str(asked.get(name) or "").strip() or None for name in FILTERS}
-    return filters | {"since": instant(asked, "since"), "until": instant(asked, "until")}
 
 
 def _action(asked: QueryParams | FormData) -> RunAction:

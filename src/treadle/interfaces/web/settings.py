@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from treadle.interfaces.web.forms import if_allowed, number, text, whole
-from treadle.interfaces.web.site import Visit, action, page
+from treadle.interfaces.web.site import Visit, act, action, page
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
 
@@ -43,10 +43,7 @@ async def create(visit: Visit) -> Response:
     return await visit.render("settings_tokens.html", tokens=token_list, made=created, scopes=_SCOPES)
 
 
-@action("/settings/tokens/{token}/revoke")
-async def revoke(visit: Visit) -> Response:
-    done = await visit.api.tokens.revoke(visit.path["token"])
-    return visit.back(f"The token {done.name} is {done.state}.", to="/settings")
+act("/settings/tokens/{token}/revoke", "tokens.revoke", "The token {name} is {state}.", to="/settings")
 
 
 @page("/settings/retention")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlencode, urlsplit
@@ -21,8 +22,7 @@ from starlette.routing import Match
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from treadle.api.contract import PREFIX, call_of
-from treadle.api.facade import protocol_of
+from treadle.api.contract import PREFIX
 from treadle.api.view import fill, rows_of
 from treadle.engine.operations import Operations
 from treadle.interfaces.http.app_state import AppState, state_of
@@ -30,8 +30,8 @@ from treadle.interfaces.http.namespaces import list_places
 from treadle.interfaces.http.problems import http_problem, status_of
 from treadle.interfaces.http.routes import HttpRoute, RouteTable
 from treadle.interfaces.web import filters
-from treadle.interfaces.web.forms import Rejected, text
-from treadle.interfaces.web.tables import table
+from treadle.interfaces.web.forms import Rejected, arguments_of, complete, filters_of, parameters_of
+from treadle.interfaces.web.tables import link_to, table
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.store.records import EffectFilter
 from treadle.model.access import Access
@@ -158,18 +158,25 @@ def _register(handlers: dict[str, Handler], path: str, handler: Handler) -> Hand
 
 
 def act(
-    path: str, operation: str, message: str = "{name} is now {state}.", *, to: str | None = None, takes: str = "", **options: Any
+    path: str,
+    operation: str,
+    message: str | Callable[[Any, Mapping[str, Any]], str] = "{name} is now {state}.",
+    *,
+    to: str = "",
+    **options: Any,
 ) -> None:
-    """Make one operation on the record that the path names answer the forms that are sent to it.
+    """Make one operation answer the forms that are sent to a path, which fill in its parameters by their names.
 
-    `message` is filled with the fields of its result; `takes` names the fields of the form that it takes beside the `options`.
+    `message` is filled with the fields of the result, or made from the result and the arguments; so is `to`, the page that
+    follows. `options` are fixed arguments.
     """
-    group, name = operation.split(".")
+    parameters = [parameter for parameter in parameters_of(operation) if parameter.name not in options]
 
     async def perform(visit: Visit) -> Response:
-        (subject,), form = visit.path.values(), await visit.form()
-        entered = {field: str(form.get(field) or "").strip() or None for field in takes.split()}
-        return visit.back(fill(message, await getattr(getattr(visit.api, group), name)(subject, **options, **entered)), to=to)
+        arguments = complete(operation, arguments_of(await visit.form(), parameters) | visit.path | options)
+        result = await attrgetter(operation)(visit.api)(**arguments)
+        done = message(result, arguments) if callable(message) else fill(message, result)
+        return visit.back(done, to=link_to(to, result))
 
     _register(_ACTIONS, path, perform)
 
@@ -181,18 +188,12 @@ def listing(path: str, operation: str, **values: Any) -> None:
     `new` (the words of the link to its form), `form` (a template below the table), and `row` (the macro of `row_actions.html` for
     the last cell of a row).
     """
-    group, name = operation.split(".")
-    filters = [parameter.name for parameter in call_of(group, getattr(protocol_of(group), name)).others]
+    has_ended = any(parameter.name == "every" for parameter in parameters_of(operation))
 
     async def draw(visit: Visit) -> Response:
-        typed: dict[str, Any] = {
-            filter_name: text(visit.query, filter_name) for filter_name in filters if filter_name not in ("every", "limit")
-        }
-        if "every" in filters:
-            typed["every"] = "every" in visit.query
-        page = await getattr(getattr(visit.api, group), name)(**typed)
+        page = await attrgetter(operation)(visit.api)(**filters_of(visit.query, operation))
         absent = {"hint": "", "new": "", "form": "", "row": ""}
-        context = {"page": page, "rows": getattr(page, rows_of(type(page))[0]), "has_ended": "every" in filters}
+        context = {"page": page, "rows": getattr(page, rows_of(type(page))[0]), "has_ended": has_ended}
         return await visit.render("records.html", **absent | context | values)
 
     _register(_PAGES, path, draw)
@@ -200,11 +201,9 @@ def listing(path: str, operation: str, **values: Any) -> None:
 
 def detail(path: str, operation: str, template: str) -> None:
     """Make the page of the record that the path names, from the template, in which it has the template's name."""
-    group, name = operation.split(".")
 
     async def draw(visit: Visit) -> Response:
-        (subject,) = visit.path.values()
-        return await visit.render(f"{template}.html", **{template: await getattr(getattr(visit.api, group), name)(subject)})
+        return await visit.render(f"{template}.html", **{template: await attrgetter(operation)(visit.api)(**visit.path)})
 
     _register(_PAGES, path, draw)
 

@@ -58,7 +58,7 @@ def _cell(column: Column, record: Any) -> Cell:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Cell("number", value, None)
     link = column.link(record) if callable(column.link) else column.link
-    href, label = _href(link, record), words(value)
+    href, label = link_to(link, record), words(value)
     return (
         Cell("link", re.sub(ID, lambda match: short_id(match[0]), label), href)
         if href
@@ -66,7 +66,7 @@ def _cell(column: Column, record: Any) -> Cell:
     )
 
 
-def _href(link: str, record: Any) -> str | None:
+def link_to(link: str, record: Any) -> str | None:
     """The page with the values of the record in its path; None if one of them is absent."""
     values = {name: attribute(record, name) for name in re.findall(r"{(\w+)}", link)}
     if not link or None in values.values():

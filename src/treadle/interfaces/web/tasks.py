@@ -10,8 +10,8 @@ from treadle.api.options import EnqueueOptions
 from treadle.api.streams import StreamEntry
 from treadle.api.tasks import TaskPage
 from treadle.engine.operations import Operations
-from treadle.interfaces.web.forms import described, options_of, parse_object, text
-from treadle.interfaces.web.site import Visit, act, action, page
+from treadle.interfaces.web.forms import described, filters_of
+from treadle.interfaces.web.site import Visit, act, page
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidQuery
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, TaskState
@@ -24,18 +24,9 @@ _FIELDS = described(EnqueueOptions)
 
 @page("/tasks")
 async def tasks(visit: Visit) -> Response:
-    query = visit.query
     wrong = None
     try:
-        page = await visit.api.tasks.list(
-            state=query.getlist("state"),
-            name=query.get("name") or None,
-            task_list=query.get("task_list") or None,
-            every="every" in query,
-            where=query.get("where") or None,
-            limit=_PAGE,
-            before=query.get("before") or None,
-        )
+        page = await visit.api.tasks.list(**filters_of(visit.query, "tasks.list"), limit=_PAGE)
     except InvalidQuery as error:
         wrong, page = str(error), TaskPage([], next_before=None)
     return await visit.render("tasks.html", page=page, states=STATES, wrong=wrong)
@@ -47,13 +38,11 @@ async def new(visit: Visit) -> Response:
     return await visit.render("task_form.html", fields=_FIELDS)
 
 
-@action("/tasks")
-async def enqueue(visit: Visit) -> Response:
-    form = await visit.form()
-    options: Any = options_of(form, EnqueueOptions)
-    enqueued = await visit.api.tasks.enqueue(text(form, "name") or "", parse_object(form, "payload"), **options)
-    outcome = "is enqueued." if enqueued.created else "already has this key; nothing was created."
-    return visit.back(f"{enqueued.name} {outcome}", to=f"/tasks/{enqueued.id}")
+def _outcome(enqueued: Any, options: object) -> str:
+    return f"{enqueued.name} {'is enqueued.' if enqueued.created else 'already has this key; nothing was created.'}"
+
+
+act("/tasks", "tasks.enqueue", _outcome, to="/tasks/{id}")
 
 
 @page("/tasks/{task_id}")
@@ -63,16 +52,11 @@ async def task(visit: Visit) -> Response:
     return await visit.render("task.html", task=task, streams=streams)
 
 
-act("/tasks/{task_id}/cancel", "tasks.cancel", takes="reason")
+act("/tasks/{task_id}/cancel", "tasks.cancel")
 act("/tasks/{task_id}/pause", "tasks.pause")
 act("/tasks/{task_id}/interrupt", "tasks.pause", interrupt=True)
 act("/tasks/{task_id}/resume", "tasks.resume")
-
-
-@action("/tasks/{task_id}/retry")
-async def retry(visit: Visit) -> Response:
-    done = await visit.api.tasks.retry(visit.path["task_id"], payload=parse_object(await visit.form(), "payload"))
-    return visit.back(f"{done.name} is now {done.state}.")
+act("/tasks/{task_id}/retry", "tasks.retry")
 
 
 _STREAMS = 3

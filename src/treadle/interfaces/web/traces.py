@@ -8,9 +8,11 @@ from typing import Any
 
 from starlette.responses import Response
 
+from treadle.api.contract import option_fields
+from treadle.api.events import EventConditions
 from treadle.api.steps import StepTime, Timeline
 from treadle.api.traces import Trace, TraceEntry
-from treadle.interfaces.web.forms import text, whole
+from treadle.interfaces.web.forms import arguments_of, text, whole
 from treadle.interfaces.web.site import Visit, page
 from treadle.model.states import MACHINES
 
@@ -140,9 +142,9 @@ _PAGE = 100
 async def events(visit: Visit) -> Response:
     query = visit.query
     after = whole(query, "after")
-    names = ("entity", "entity_id", "run_id", "transition")
-    page = await visit.api.events.list(after_seq=after, limit=_PAGE, **{name: text(query, name) for name in names})
-    entity = text(query, "entity")
+    which = arguments_of(query, option_fields(EventConditions))
+    page = await visit.api.events.list(after_seq=after, limit=_PAGE, **which)
+    entity = which.get("entity")
     machines = [MACHINES[entity]] if entity in MACHINES else MACHINES.values()
     transitions = sorted({transition for machine in machines for _, transition in machine.transitions})
     return await visit.render(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from starlette.responses import Response
 
 from treadle.api.contract import option_fields
 from treadle.api.options import ScheduleOptions, TimeOptions, WatcherOptions
-from treadle.interfaces.web.forms import TARGETS, Fields, described, instant, options_of, text
+from treadle.interfaces.web.forms import TARGETS, arguments_of, described, instant, text
 from treadle.interfaces.web.site import Visit, act, action, listing, page
-from treadle.model.errors import InvalidInput
 
 _FIELDS = described(ScheduleOptions)
 _TIMES = {option.name for option in option_fields(TimeOptions)}
@@ -30,18 +28,12 @@ listing(
 @page("/schedules/new")
 async def new(visit: Visit) -> Response:
     query = visit.query
-    times: Any = {name: value for name, value in options_of(query, ScheduleOptions).items() if name in _TIMES}
+    times: Any = {name: value for name, value in arguments_of(query, option_fields(ScheduleOptions)).items() if name in _TIMES}
     preview = await visit.api.schedules.preview_new(**times, count=5) if {"cron", "every", "at"} & times.keys() else None
     return await visit.render("schedule_form.html", preview=preview, fields=_FIELDS)
 
 
-@action("/schedules")
-async def create(visit: Visit) -> Response:
-    form = await visit.form()
-    schedule = await visit.api.schedules.create(
-        text(form, "name") or "", **options_of(form, ScheduleOptions), paused="paused" in form
-    )
-    return visit.back(f"{schedule.name} is now {schedule.state}.", to=f"/schedules/{schedule.id}")
+act("/schedules", "schedules.create", to="/schedules/{id}")
 
 
 @page("/schedules/{name}")
@@ -50,8 +42,8 @@ async def schedule(visit: Visit) -> Response:
     schedule = await visit.api.schedules.get(name)
     is_live = schedule.state in ("active", "paused")
     preview = await visit.api.schedules.preview(name, count=5) if is_live else None
-    since, until = instant(query, "since"), instant(query, "until")
-    backfill = await visit.api.schedules.backfill(name, since, until, dry_run=True) if since and until else None
+    start, end = instant(query, "start"), instant(query, "end")
+    backfill = await visit.api.schedules.backfill(name, start, end, dry_run=True) if start and end else None
     transitions = await visit.api.schedules.transitions(name)
     return await visit.render(
         "schedule.html",
@@ -71,32 +63,15 @@ act(
     "{name} is removed; work it has started continues.",
     to="/schedules",
 )
+act("/schedules/{name}/run", "schedules.run_now", "Started now.", to="/{kind}s/{id}")
+act("/schedules/{name}/edit", "schedules.edit")
 
 
-@action("/schedules/{name}/run")
-async def run(visit: Visit) -> Response:
-    started = await visit.api.schedules.run_now(visit.path["name"])
-    return visit.back("Started now.", to=f"/{started.kind}s/{started.id}")
+def _backfilled(backfill: Any, options: object) -> str:
+    return f"Started for {len(backfill.started)} ticks; {len(backfill.already)} were already started."
 
 
-@action("/schedules/{name}/backfill")
-async def backfill(visit: Visit) -> Response:
-    form = await visit.form()
-    backfill = await visit.api.schedules.backfill(visit.path["name"], _needed(form, "since"), _needed(form, "until"))
-    return visit.back(f"Started for {len(backfill.started)} ticks; {len(backfill.already)} were already started.")
-
-
-@action("/schedules/{name}/edit")
-async def edit(visit: Visit) -> Response:
-    done = await visit.api.schedules.edit(visit.path["name"], **options_of(await visit.form(), ScheduleOptions))
-    return visit.back(f"{done.name} is now {done.state}.")
-
-
-def _needed(form: Fields, name: str) -> datetime:
-    moment = instant(form, name)
-    if moment is None:
-        raise InvalidInput(f"Enter {name}: a date and a time.")
-    return moment
+act("/schedules/{name}/backfill", "schedules.backfill", _backfilled)
 
 
 SOURCES = ("directory", "file", "url")
@@ -118,7 +93,7 @@ listing(
 @action("/watchers")
 async def create_watcher(visit: Visit) -> Response:
     form = await visit.form()
-    source, options = text(form, "what") or SOURCES[0], options_of(form, WatcherOptions)
+    source, options = text(form, "what") or SOURCES[0], arguments_of(form, option_fields(WatcherOptions))
     if (place := text(form, "place")) is not None:
         options[source if source in SOURCES else SOURCES[0]] = place
     watcher = await visit.api.watchers.create(text(form, "name") or "", **options, paused="paused" in form)
