@@ -26,7 +26,6 @@ BUNDLE = ROOT / "build_tools/codemirror.js"
 MODE = ROOT / "editors/codemirror"
 
 FILES = {
-    "htmx.js": "htmx.org/dist/htmx.min.js",
     "idiomorph.js": "idiomorph/dist/idiomorph.min.js",
     "uplot.js": "uplot/dist/uPlot.iife.min.js",
     "uplot.css": "uplot/dist/uPlot.min.css",

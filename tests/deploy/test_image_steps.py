@@ -73,6 +73,6 @@ def test_the_steps_of_the_image_give_an_installation_that_runs_without_sources_a
     )
     assert version.stdout.strip() == f"treadle {VERSION}"
     [vendor] = installed.glob("lib/python*/site-packages/treadle/interfaces/web/static/vendor")
-    assert (vendor / "htmx.js").is_file()
+    assert (vendor / "idiomorph.js").is_file()
     url = f"sqlite:///{tmp_path / 'image.db'}"
     subprocess.run([installed / "bin/treadle", "--store", url, "store", "migrate"], env=environment, check=True)

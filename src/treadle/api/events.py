@@ -86,5 +86,10 @@ class EventsApi(Protocol):
     ) -> EventPage:
         """Events after a number, or the latest ones. Use `/v1/events/stream` to follow new events."""
 
-    def follow(self, *, after_seq: int | None = None, **which: Unpack[EventConditions]) -> AsyncGenerator[Event, None]:
+    def follow(
+        self,
+        *,
+        after_seq: Annotated[int | None, Doc("Only events after this `seq`; without it, from now on")] = None,
+        **which: Unpack[EventConditions],
+    ) -> AsyncGenerator[Event, None]:
         """Yield new events, each once, from now on or after a number, until the generator is closed."""

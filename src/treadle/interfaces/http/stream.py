@@ -12,7 +12,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as WireScope
 
-from treadle.api.contract import PREFIX, Doc, Parameter
+from treadle.api.contract import PREFIX, Doc, Parameter, parameters_of
+from treadle.api.events import EventsApi
 from treadle.api.streams import StreamPage
 from treadle.api.wire import to_json
 from treadle.engine.operations import Operations
@@ -31,18 +32,7 @@ LAG_GRACE = 10.0
 """Seconds that a dismissed subscriber has to take the last message."""
 
 
-def _parameter(name: str, hint: Any, text: str, example: Any = None) -> Parameter:
-    return Parameter(name, hint, None, False, Doc(text, example))
-
-
-_PARAMETERS = (
-    _parameter("after_seq", int | None, "Only events after this `seq`; without it, from now on"),
-    _parameter("entity", str | None, "Only events of this entity", "task"),
-    _parameter("entity_id", str | None, "Only events of the thing with this id"),
-    _parameter("run_id", str | None, "Only events of this run"),
-    _parameter("root_id", str | None, "Only events of this tree"),
-    _parameter("transition", str | None, "Only changes with this name", "succeed"),
-)
+_PARAMETERS = parameters_of(EventsApi.follow)
 _QUERY = Query(_PARAMETERS)
 _EVENTS = Routes("events")
 
