@@ -13,7 +13,7 @@ from tests.errors import raises_code
 from treadle.api.approvals import Approval
 from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.core import Core
-from treadle.kernel.queue.decide import Ask, settlement
+from treadle.kernel.queue.decide import SettlementWith, settlement
 from treadle.kernel.queue.service import Queue
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
@@ -53,8 +53,8 @@ class RequestContext:
         task = await put_and_claim(self.store)
         request = ApprovalRequest.of("Refund?", **options)
         decided = settlement(task, AwaitingApproval(request, {"page": 1}), RetryPolicy())
-        assert isinstance(decided, Ask)
-        assert (await self.approvals.ask(task, task.claim, decided)).verdict is Verdict.DONE
+        assert isinstance(decided, SettlementWith)
+        assert (await self.approvals.ask(task, task.claim, decided.settlement, request)).verdict is Verdict.DONE
         return await get(self.store, task.id), await self.only(task.id)
 
     async def only(self, task_id: str) -> Approval:
@@ -112,9 +112,11 @@ async def test_asking_parks_the_task_and_stores_the_question_in_one_unit(desk, c
 
 async def test_a_worker_that_lost_its_claim_requests_no_approval(desk):
     task = await put_and_claim(desk.store)
-    decided = settlement(task, AwaitingApproval(ApprovalRequest.of("Refund?")), RetryPolicy())
+    request = ApprovalRequest.of("Refund?")
+    decided = settlement(task, AwaitingApproval(request), RetryPolicy())
     await desk.queue.cancel(task.id)
-    assert (await desk.approvals.ask(task, task.claim, decided)).verdict is Verdict.CLAIM_LOST
+    assert isinstance(decided, SettlementWith)
+    assert (await desk.approvals.ask(task, task.claim, decided.settlement, request)).verdict is Verdict.CLAIM_LOST
     assert (await desk.approvals.list(every=True)).approvals == []
 
 
@@ -358,9 +360,10 @@ async def test_canceling_the_task_cancels_its_approval(desk):
 
 async def test_a_deadline_ends_the_waiting(desk, store, clock):
     task = await put_and_claim(store, deadline_for=MINUTE)
-    decided = settlement(task, AwaitingApproval(ApprovalRequest.of("Refund?", remind_after=120)), RetryPolicy())
-    assert isinstance(decided, Ask)
-    await desk.approvals.ask(task, task.claim, decided)
+    request = ApprovalRequest.of("Refund?", remind_after=120)
+    decided = settlement(task, AwaitingApproval(request), RetryPolicy())
+    assert isinstance(decided, SettlementWith)
+    await desk.approvals.ask(task, task.claim, decided.settlement, request)
     shown = await desk.only(task.id)
     await clock.advance(2 * MINUTE)
     await desk.wake_and_tend()

@@ -317,7 +317,8 @@ def reads(engine: Engine, ids: dict[str, list[str]]) -> dict[str, Callable[[], A
         if call.route.method != "GET" or call.id in ("tasks_result",):
             continue
         method = getattr(getattr(service, call.group), call.name)
-        names = "/".join(each.name for each in call.path)
+        required = [each.name for each in call.signature.parameters.values() if each.default is each.empty]
+        names = "/".join(name for name in required if name != "self")
         if not names:
             found[call.id] = method
         for each in ids[call.group if names == "name" else names] if names else ():

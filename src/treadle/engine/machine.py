@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     from treadle.kernel.watchers.scan import SourceReader
 
 
-class ClosableExecutor(Executor, Protocol):
-    """An executor that the host closes."""
-
-    def close(self) -> None:
-        """Accept no more calls; a call that cannot be stopped runs to its end."""
-
-
 class HostMachine(Protocol):
     """Everything that a worker host takes from its machine, besides the clock and the ids."""
 
@@ -49,7 +42,7 @@ class HostMachine(Protocol):
     def has_ended(self, identity: str) -> bool | None:
         """Whether the process of that identity, and its lease sidecar, have ended; None if that cannot be seen from here."""
 
-    def executor(self, threads: int) -> ClosableExecutor:
+    def executor(self, threads: int) -> Executor:
         """Return the executor for handlers that must not run on the event loop."""
 
     def source_reader(self, executor: Executor, clock: Clock, allowed: Sequence[str]) -> SourceReader:
@@ -86,7 +79,7 @@ class SystemMachine:
         """Look for the processes, if they are of this kernel."""
         return has_ended(identity, self._kernel)
 
-    def executor(self, threads: int) -> ClosableExecutor:
+    def executor(self, threads: int) -> Executor:
         """Return real threads and processes."""
         return SystemExecutor(threads)
 

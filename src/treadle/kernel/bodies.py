@@ -5,8 +5,11 @@ Texts are read as their users read them, without large values. A text of a codec
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from operator import attrgetter, itemgetter
+from types import SimpleNamespace
+from typing import Any
 
 from treadle.kernel.access.requests import RequestBody
 from treadle.kernel.access.sessions import SessionBody
@@ -26,7 +29,7 @@ from treadle.kernel.streams import check_entries
 from treadle.model.alerts import AlertBody, AlertRuleBody
 from treadle.model.approvals import Approval
 from treadle.model.errors import TreadleError, UnreadableValue
-from treadle.model.records import Record, Stream, ThreadItem
+from treadle.model.records import Record, ThreadItem
 from treadle.model.runs import Run
 from treadle.model.schedules import ScheduleBody
 from treadle.model.states import (
@@ -88,6 +91,8 @@ _REPAIRS = {
 }
 
 Problems = list[str]
+Checked = tuple[str, str, str, Any]
+"""A row to check: its table, the entity that it belongs to, its description, and the row."""
 Reader = Callable[["Bodies", Any, str], object]
 """Reads a plain text of a row as its users do; raises `UnreadableValue`."""
 
@@ -172,87 +177,70 @@ class Bodies:
 
     async def _check_part(self, part: str, before_id: str | None, limit: int) -> tuple[Problems, list[str]]:
         """Check up to `limit` rows of one part; return the problems and the ids of the rows."""
-        errors: dict[str, str | None] = {}
         if part == TASK.entity:
             tasks = await self._store.tasks.list_matching(TaskFilter(namespace=self._namespace, before_id=before_id), limit)
             problems = [problem for task in tasks for problem in self._check("tasks", part, f"task {task.id} ({task.name})", task)]
             errors = {task.id: task.error for task in tasks}
         elif part == RUN.entity:
             runs = await self._store.runs.list_matching(RunFilter(namespace=self._namespace, before_id=before_id), limit)
-            problems = [problem for run in runs async for problem in self._check_run(run)]
+            problems = [problem for run in runs async for row in self._rows_of_run(run) for problem in self._check(*row)]
             problems += await self._check_flows(run.flow_id for run in runs)
             errors = {run.id: run.error for run in runs}
         elif part in RECORDS:
             records = await self._store.records.list_matching(RecordFilter(part, self._namespace, before_id=before_id), limit)
-            problems = [problem for record in records async for problem in self._check_record(record)]
+            problems = [
+                problem for record in records async for row in self._rows_of_record(record) for problem in self._check(*row)
+            ]
             errors = dict.fromkeys(record.id for record in records)
         else:
-            problems = await self._check_rest()
-        return problems + await self._check_histories(errors), list(errors)
+            return await self._check_rest(), []
+        problems += [problem async for row in self._histories(errors) for problem in self._check(*row)]
+        return problems, list(errors)
 
-    async def _check_histories(self, errors: dict[str, str | None]) -> Problems:
-        """Check the transitions of entities, except those that repeat the entity's error, and the effects of their trees."""
-        problems: Problems = []
-        for transition in await self._store.log.list_transitions(*errors) if errors else ():
+    async def _histories(self, errors: dict[str, str | None]) -> AsyncIterator[Checked]:
+        """Yield the transitions of entities, except those that repeat the entity's error, the effects of their trees, and their
+        streams."""
+        if not (ids := list(errors)):
+            return
+        for transition in await self._store.log.list_transitions(*ids):
             if transition.data != errors[transition.entity_id]:
-                what = (
-                    f"transition {transition.version} ({transition.transition}) of the {transition.entity} {transition.entity_id}"
-                )
-                problems += self._check("log", "transition", what, transition)
-        after_key: str | None = None
-        while outcomes := await self._store.records.list_outcomes(list(errors), after_key, PAGE_LIMIT) if errors else ():
-            after_key = outcomes[-1].idempotency_key
-            for outcome in outcomes:
-                what = f"effect {outcome.idempotency_key} of the task {outcome.task_id or outcome.root_id}"
-                problems += self._check("idempotency_outcomes", "effect", what, outcome)
-        for stream in await self._store.streams.list_of(list(errors)) if errors else ():
-            problems += await self._check_stream(stream)
-        return problems
+                of = f"of the {transition.entity} {transition.entity_id}"
+                yield "log", "transition", f"transition {transition.version} ({transition.transition}) {of}", transition
+        outcomes = partial(self._store.records.list_outcomes, ids)
+        async for outcome in _every(outcomes, None, attrgetter("idempotency_key")):
+            what = f"effect {outcome.idempotency_key} of the task {outcome.task_id or outcome.root_id}"
+            yield "idempotency_outcomes", "effect", what, outcome
+        for stream in await self._store.streams.list_of(ids):
+            offset = 0
+            while chunks := await self._store.streams.list_chunks(stream.owner_id, stream.name, offset, PAGE_LIMIT):
+                for chunk in chunks:
+                    what = f"offset {chunk.first_offset} of the stream {stream.name} of {stream.owner_id}"
+                    if chunk.first_offset >= offset:
+                        yield "stream_chunks", "stream", what, chunk
+                if (after := chunks[-1].first_offset + chunks[-1].count) <= offset:
+                    break
+                offset = after
 
-    async def _check_stream(self, stream: Stream) -> Problems:
-        problems: Problems = []
-        offset = 0
-        while chunks := await self._store.streams.list_chunks(stream.owner_id, stream.name, offset, PAGE_LIMIT):
-            if (after := chunks[-1].first_offset + chunks[-1].count) <= offset:
-                break
-            for chunk in chunks:
-                what = f"offset {chunk.first_offset} of the stream {stream.name} of {stream.owner_id}"
-                problems += self._check("stream_chunks", "stream", what, chunk) if chunk.first_offset >= offset else ()
-            offset = after
-        return problems
-
-    async def _check_run(self, run: Run) -> AsyncIterator[str]:
+    async def _rows_of_run(self, run: Run) -> AsyncIterator[Checked]:
         what = f"run {run.id} ({run.workflow})"
-        for problem in self._check("runs", RUN.entity, what, run):
-            yield problem
-        after_id: str | None = None
-        while steps := await self._store.runs.list_steps(run.id, after_id, PAGE_LIMIT):
-            after_id = steps[-1].id
-            for step in steps:
-                for problem in self._check("steps", RUN.entity, f"step {step.id} ({step.name}) of the run {step.run_id}", step):
-                    yield problem
-        seq = 0
-        while messages := [] if run.finished else await self._store.records.list_messages(run.id, PAGE_LIMIT, seq):
-            seq = messages[-1].seq
-            for message in messages:
-                for problem in self._check("mail", RUN.entity, f"message {message.id} to the {what}", message):
-                    yield problem
+        yield "runs", RUN.entity, what, run
+        async for step in _every(partial(self._store.runs.list_steps, run.id), None, attrgetter("id")):
+            yield "steps", RUN.entity, f"step {step.id} ({step.name}) of the run {step.run_id}", step
+        if not run.finished:
+            messages = lambda seq, limit: self._store.records.list_messages(run.id, limit, seq)  # noqa: E731
+            async for message in _every(messages, 0, attrgetter("seq")):
+                yield "mail", RUN.entity, f"message {message.id} to the {what}", message
 
-    async def _check_record(self, record: Record) -> AsyncIterator[str]:
-        """Check a record and, of a watcher or a thread, its items; records and items of external jobs are compared with each
+    async def _rows_of_record(self, record: Record) -> AsyncIterator[Checked]:
+        """Yield a record and, of a watcher or a thread, its items; records and items of external jobs are compared with each
         other elsewhere, and those of objectives have only keys."""
         what = f"{record.entity} {record.id}" + (f" ({record.name})" if record.name else "")
         if record.entity != EXTERNAL.entity:
-            for problem in self._check("records", record.entity, what, record):
-                yield problem
-        after_key: str | None = None
-        while items := await self._store.records.list_items(record.id, after_key, PAGE_LIMIT) if record.entity in _ITEMS else ():
-            after_key = items[-1][0]
-            for key, value in items:
-                for problem in self._check(
-                    "record_items", f"item of a {record.entity}", f"item {key[:100]} of the {what}", _Stored(value, record.entity)
-                ):
-                    yield problem
+            yield "records", record.entity, what, record
+        if record.entity in _ITEMS:
+            async for key, value in _every(partial(self._store.records.list_items, record.id), None, itemgetter(0)):
+                item = SimpleNamespace(value=value, entity=record.entity)
+                yield "record_items", f"item of a {record.entity}", f"item {key[:100]} of the {what}", item
 
     async def _check_flows(self, flow_ids: Iterable[str]) -> Problems:
         flows = [await self._store.runs.find_flow(flow_id) for flow_id in dict.fromkeys(flow_ids)]
@@ -292,9 +280,14 @@ class Bodies:
         return problems
 
 
-class _Stored(NamedTuple):
-    value: str
-    entity: str
+async def _every(
+    read: Callable[[Any, int], Awaitable[Sequence[Any]]], after: Any, cursor_of: Callable[[Any], Any]
+) -> AsyncIterator[Any]:
+    """Yield the rows of all pages."""
+    while page := await read(after, PAGE_LIMIT):
+        for row in page:
+            yield row
+        after = cursor_of(page[-1])
 
 
 def _problem(entity: str, what: str, error: str) -> str:

@@ -9,9 +9,10 @@ from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.core import Core, Service
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.functions.service import Functions
-from treadle.kernel.queue.decide import Ask, HandOff, ProducedEnd, TaskDecision, settlement_of
+from treadle.kernel.queue.decide import SettlementWith, TaskDecision, settlement_of
 from treadle.kernel.store.units import Finish, Park, Row, Seen, Unit, UnitAnswer, Verdict
 from treadle.model.names import is_function
+from treadle.model.outcomes import AwaitingApproval
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
 
@@ -68,18 +69,18 @@ class Settler(Service):
         `patience` is passed to the committer for tasks without a run; None waits until the store is reachable.
         """
         answer = await self._settle(task, token, decided, patience)
-        waits = isinstance(decided, Ask) or (isinstance(decided, Park) and decided.transition == "retry")
+        waits = settlement_of(decided).transition in ("ask", "retry")
         if waits and task.run_id is not None and not is_function(task.flow_id) and answer.verdict is Verdict.DONE:
             await self._advancer().withdraw(task.run_id)
         return answer
 
     async def _settle(self, task: Task, token: Claim | Seen, decided: TaskDecision, patience: float | None) -> UnitAnswer:
-        if isinstance(decided, Ask) and isinstance(token, Claim):
-            return await self._approvals.ask(task, token, decided)
+        if isinstance(decided, SettlementWith) and isinstance(decided.outcome, AwaitingApproval) and isinstance(token, Claim):
+            return await self._approvals.ask(task, token, settlement_of(decided), decided.outcome.request)
         if (other := self._by_kind.get(task.kind)) is not None and isinstance(token, Claim):
             return await other(task, token, decided)
         rows: tuple[Row, ...] = ()
-        if task.state == TaskState.AWAITING_EXTERNAL or isinstance(decided, HandOff | ProducedEnd):
+        if task.state == TaskState.AWAITING_EXTERNAL or isinstance(decided, SettlementWith):
             settlement, rows = await self._external_jobs.prepare(task, token, decided)
         else:
             settlement = settlement_of(decided)

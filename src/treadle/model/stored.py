@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from treadle.model.errors import TreadleError, UnreadableValue
-from treadle.model.values import Json
+from treadle.model.values import CODEC_MARK, Json, foreign_value
 
 MORE = "@more"
 """The name of the unknown fields while a structure is decoded; it is never stored."""
@@ -82,9 +82,11 @@ def convert(kind: type[S], value: Json) -> S:
         raise _unreadable(kind, value, error) from None
 
 
-def _unreadable(kind: type[Any], value: Json, error: Exception) -> UnreadableValue:
+def _unreadable(kind: type[Any], value: Json | bytes, error: Exception) -> UnreadableValue:
     if isinstance(value, dict) and value.get("code") == UnreadableValue.code:  # the store could not open it
         return UnreadableValue(str(value.get("message")))
+    if isinstance(value, str) and value.startswith(CODEC_MARK):
+        return foreign_value(value)
     return UnreadableValue(f"A stored {kind.__name__} cannot be read: {error}. It is damaged, or a newer version wrote it.")
 
 

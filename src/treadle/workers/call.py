@@ -167,6 +167,9 @@ class Executor(Protocol):
     def abandoned(self, names: Iterable[str]) -> int:
         """Return how many threads still run those handlers after they were canceled: their slots are taken."""
 
+    def close(self) -> None:
+        """Accept no more calls; a call that cannot be stopped runs to its end."""
+
 
 async def call(handler: RegisteredHandler, context: Context, executor: Executor) -> Outcome:
     """Run the handler once. Only `CancelledError` is raised; everything else becomes an outcome."""

@@ -29,7 +29,7 @@ from treadle.kernel.approvals.decide import (
     why_waiting,
 )
 from treadle.kernel.core import Core, Service
-from treadle.kernel.queue.decide import Ask, failure
+from treadle.kernel.queue.decide import failure
 from treadle.kernel.queue.service import Follow
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.about import about_task
@@ -316,13 +316,13 @@ class Approvals(Service):
 
     # changes by workers
 
-    async def ask(self, task: Task, token: Claim, asked: Ask) -> UnitAnswer:
+    async def ask(self, task: Task, token: Claim, park: Finish | Park, request: ApprovalRequest) -> UnitAnswer:
         """Park the task until a person has decided; the same unit stores the approval and the task that announces it."""
         now = await self._store.now()
-        approval = open_approval(asked.request, now, task.name)
+        approval = open_approval(request, now, task.name)
         record, rows = self._open(task, approval)
-        data = encode({"approval_id": record.id, "title": asked.request.title})
-        parked = msgspec.structs.replace(asked.park, delay=approval.delay(now), data=data)
+        data = encode({"approval_id": record.id, "title": request.title})
+        parked = msgspec.structs.replace(park, delay=approval.delay(now), data=data)
         tasks = self._notifications(record, approval, "approval.requested")
         return await self._committer.submit(Unit(token, parked, tasks, rows=rows))
 

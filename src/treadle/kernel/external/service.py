@@ -40,12 +40,10 @@ from treadle.kernel.external.records import (
 )
 from treadle.kernel.queue.decide import (
     BACK_OFF_FOR,
-    HandOff,
-    Polled,
-    ProducedEnd,
     TaskDecision,
     failure,
     hand_off,
+    outcome_of,
     settlement_of,
     with_actor,
 )
@@ -74,7 +72,7 @@ from treadle.model.external import (
 )
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import ENGINE_LIST, EXTERNAL_CANCEL, QueueKey
-from treadle.model.outcomes import AwaitingExternal, Problem
+from treadle.model.outcomes import AwaitingExternal, Problem, Produced, StillWorking
 from treadle.model.records import UNREADABLE
 from treadle.model.retry import RetryPolicy
 from treadle.model.runs import Run
@@ -234,10 +232,10 @@ class ExternalJobs(ExternalJobReads):
 
     async def prepare(self, task: Task, token: Claim | Seen, decided: TaskDecision) -> tuple[Finish | Park, tuple[Row, ...]]:
         """Return the settlement of a specialist's attempt in its stored form, and the rows of the job."""
-        if isinstance(decided, HandOff):
-            return await self._dispatch(task, decided)
-        productions = decided.productions if isinstance(decided, ProducedEnd) else ()
-        settlement = settlement_of(decided)
+        settlement, outcome = settlement_of(decided), outcome_of(decided)
+        if isinstance(outcome, AwaitingExternal):
+            return await self._dispatch(task, settlement, outcome)
+        productions = outcome.productions if isinstance(outcome, Produced) else ()
         produced, rows = new_productions(self._ids, self._value_store, task, productions)
         if task.state != TaskState.AWAITING_EXTERNAL:
             return settlement, (*rows, *submission_rows(task, intent_of(task), "succeeded"))
@@ -248,23 +246,25 @@ class ExternalJobs(ExternalJobReads):
         if job is None:
             return settlement, rows
         now = await self._store.now()
-        if isinstance(decided, Polled):
+        if isinstance(settlement, Park):
+            if not isinstance(outcome, StillWorking):
+                return settlement, ()
             if job.record.error_code == UNREADABLE:
-                return msgspec.structs.replace(decided.park, delay=BACK_OFF_FOR), ()
-            event = polled(now, job.record, decided.handle, decided.raised, decided.park.delay or 0)
+                return msgspec.structs.replace(settlement, delay=BACK_OFF_FOR), ()
+            event = polled(now, job.record, outcome.handle, outcome.error, settlement.delay or 0)
             record = apply(job.record, event)
-            self._tell(task, record, decided)
-            park = msgspec.structs.replace(decided.park, delay=poll_delay(task, record, now))
+            self._tell(task, record, outcome.error)
+            park = msgspec.structs.replace(settlement, delay=poll_delay(task, record, now))
             return park, change_job(job, record, event)
-        if not isinstance(settlement, Finish):
-            return settlement, ()
         failed = None if produced else failure_of(settlement)
         event = resolved(now, job.record, object_id=produced, failure=failed, by_poll=opened is not None and opened.polled)
         return settlement, (*change_job(job, apply(job.record, event), event), *rows)
 
-    async def _dispatch(self, task: Task, decided: HandOff) -> tuple[Park, tuple[Row, ...]]:
+    async def _dispatch(
+        self, task: Task, parked: Finish | Park, awaiting: AwaitingExternal
+    ) -> tuple[Finish | Park, tuple[Row, ...]]:
         """Park the task of a job that was just submitted (or found) until the first poll; return the job's rows too."""
-        now, awaiting = await self._store.now(), decided.awaiting
+        now = await self._store.now()
         event = dispatched(
             now,
             awaiting.handle,
@@ -280,7 +280,7 @@ class ExternalJobs(ExternalJobReads):
         intent = intent_of(task)
         data = {"external_job_id": record.external_job_id, "record_id": stored.id, "reattached": awaiting.reattached or None}
         park = msgspec.structs.replace(
-            decided.park,
+            parked,
             delay=poll_delay(task, record, now),
             checkpoint=encode({INTENT: (intent or {}) | {"record_id": stored.id}}),
             data=encode({name: value for name, value in data.items() if value is not None}),
@@ -289,11 +289,11 @@ class ExternalJobs(ExternalJobReads):
             self._emit(ExternalHint(task.id, task.name, record.progress_hint))
         return park, (*rows, *submission_rows(task, intent, "succeeded"))
 
-    def _tell(self, task: Task, record: ExternalProductionRecord, decided: Polled) -> None:
-        if decided.raised is not None:
-            self._emit(PollRaised(task.id, task.name, decided.raised))
+    def _tell(self, task: Task, record: ExternalProductionRecord, raised: str | None) -> None:
+        if raised is not None:
+            self._emit(PollRaised(task.id, task.name, raised))
             if record.raised_in_row % RAISES_IN_ROW == 0:
-                self._emit(PollsFailing(task.id, task.name, record.raised_in_row, decided.raised))
+                self._emit(PollsFailing(task.id, task.name, record.raised_in_row, raised))
         elif record.progress_hint:
             self._emit(ExternalHint(task.id, task.name, record.progress_hint))
 
@@ -393,7 +393,8 @@ class ExternalJobs(ExternalJobReads):
             raise Refused(f"Task {task_id} is not pending, or a worker holds it: no job can be attached to it.")
         intent = new_intent(self._ids, task)
         task.checkpoint = encode({INTENT: intent})
-        park, rows = await self._dispatch(task, hand_off(task, AwaitingExternal(handle, intent["token"], specialist)))
+        awaiting = AwaitingExternal(handle, intent["token"], specialist)
+        park, rows = await self._dispatch(task, hand_off(task, awaiting).settlement, awaiting)
         unit = Unit(Seen.of(task), msgspec.structs.replace(park, actor="operator"), rows=rows)
         if (await self._committer.submit(unit, self._patience)).verdict is not Verdict.DONE:
             raise Refused(f"Task {task_id} changed concurrently; check it and try again.")

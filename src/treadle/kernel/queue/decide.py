@@ -8,15 +8,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
 from treadle.kernel.queue.kinds import is_repeated
 from treadle.kernel.store.units import Finish, Park, Revive
-from treadle.model.approvals import ApprovalRequest, open_approval, with_decisions_of
+from treadle.model.approvals import open_approval, with_decisions_of
 from treadle.model.errors import IllegalTransition, Refused, RetriesUsedUp, UnreadableValue
-from treadle.model.external import ExternalProductionHandle, Production
 from treadle.model.names import ADVANCE, FUNCTION
 from treadle.model.outcomes import (
     AwaitingApproval,
@@ -50,63 +49,31 @@ _POLL_BACKOFF = Backoff(60_000, 3_600_000)
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+|'[^']*'|\"[^\"]*\"")
 
 
-class Ask(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The task waits for an approval, which is stored with it."""
+class SettlementWith(msgspec.Struct, frozen=True, gc=False):
+    """A settlement, and the outcome whose approval, external job, poll or productions the settler stores with it."""
 
-    park: Park
-    request: ApprovalRequest
-
-
-class HandOff(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The task awaits an external job, whose record is stored with it."""
-
-    park: Park
-    awaiting: AwaitingExternal
+    settlement: Finish | Park
+    outcome: AwaitingApproval | AwaitingExternal | StillWorking | Produced
 
 
-class Polled(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """An external job continues; the result of the poll is stored with its task."""
-
-    park: Park
-    handle: ExternalProductionHandle | None = None
-    raised: str | None = None
-
-
-class ProducedEnd(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A specialist's task is done; its productions are stored with it."""
-
-    finish: Finish
-    productions: tuple[Production, ...]
-
-
-TaskDecision = Finish | Park | Ask | HandOff | Polled | ProducedEnd
-"""The consequence of an outcome: a settlement, or one with something that the settler stores with it."""
+TaskDecision = Finish | Park | SettlementWith
+"""The consequence of an outcome."""
 
 
 def settlement_of(decision: TaskDecision) -> Finish | Park:
     """Return the settlement alone."""
-    match decision:
-        case Finish() | Park():
-            return decision
-        case Ask(park=park) | HandOff(park=park) | Polled(park=park):
-            return park
-        case ProducedEnd(finish=finish):
-            return finish
-        case _:
-            assert_never(decision)
+    return decision.settlement if isinstance(decision, SettlementWith) else decision
+
+
+def outcome_of(decision: TaskDecision) -> Outcome | None:
+    """Return the outcome that is stored with the settlement, if there is one."""
+    return decision.outcome if isinstance(decision, SettlementWith) else None
 
 
 def with_actor(decision: TaskDecision, actor: str) -> TaskDecision:
     """Return the decision as one of this actor."""
-    match decision:
-        case Finish() | Park():
-            return msgspec.structs.replace(decision, actor=actor)
-        case Ask(park=park) | HandOff(park=park) | Polled(park=park):
-            return msgspec.structs.replace(decision, park=msgspec.structs.replace(park, actor=actor))
-        case ProducedEnd(finish=finish):
-            return msgspec.structs.replace(decision, finish=msgspec.structs.replace(finish, actor=actor))
-        case _:
-            assert_never(decision)
+    settled = msgspec.structs.replace(settlement_of(decision), actor=actor)
+    return SettlementWith(settled, decision.outcome) if isinstance(decision, SettlementWith) else settled
 
 
 def settlement(
@@ -123,7 +90,7 @@ def settlement(
         case Failed(problem):
             return failure(problem)
         case Retry(problem) if task.state == TaskState.AWAITING_EXTERNAL:
-            return _polled(task, None, problem.message)
+            return _polled(task, StillWorking(None, problem.message))
         case Retry(problem, after_for):
             delay_for = policy.delay_for(task.failures + 1, jitter_fraction)
             if delay_for is None:
@@ -152,15 +119,15 @@ def settlement(
                 delay=open_approval(request, 0, task.name).delay(0),
                 checkpoint=_kept(task, checkpoint),
             )
-            return Ask(park, request)
+            return SettlementWith(park, outcome)
         case AwaitingExternal():
             return hand_off(task, outcome)
-        case StillWorking(handle, error):
-            return _polled(task, handle, error)
+        case StillWorking():
+            return _polled(task, outcome)
         case Produced(productions):
             content = productions[-1].content
             text = encode(content, "result") if result_limit is None else encode(content, "result", result_limit)
-            return ProducedEnd(Finish("succeed", TaskState.COMPLETED, result=text), productions)
+            return SettlementWith(Finish("succeed", TaskState.COMPLETED, result=text), outcome)
         case Paused(reason):
             return Park(
                 "pause",
@@ -201,17 +168,17 @@ def policy_of(task: Task, default: RetryPolicy = NO_RETRY) -> RetryPolicy:
     return read(RetryPolicy, task.policy) if task.policy else default
 
 
-def hand_off(task: Task, awaiting: AwaitingExternal) -> HandOff:
+def hand_off(task: Task, awaiting: AwaitingExternal) -> SettlementWith:
     """Let the task await a job that was submitted or found."""
     park = Park("hand_off", TaskState.AWAITING_EXTERNAL, task.attempt, task.failures, 0, checkpoint=task.checkpoint)
-    return HandOff(park, awaiting)
+    return SettlementWith(park, awaiting)
 
 
-def _polled(task: Task, handle: ExternalProductionHandle | None, raised: str | None) -> Polled:
+def _polled(task: Task, poll: StillWorking, **changes: Any) -> SettlementWith:
     park = Park(
         "still_working", TaskState.AWAITING_EXTERNAL, task.attempt, task.failures, 0, checkpoint=task.checkpoint, quiet=True
     )
-    return Polled(park, handle, raised)
+    return SettlementWith(msgspec.structs.replace(park, **changes), poll)
 
 
 def _kept(task: Task, checkpoint: Json) -> str | None:
@@ -269,7 +236,7 @@ def refusal(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Problem | None:
     return None
 
 
-def poll_backoff(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Polled | None:
+def poll_backoff(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> SettlementWith | None:
     """Delay the poll of a job whose last workers were lost while polling it; None: poll it now.
 
     Each lost worker from the limit on delays the next poll once (D72).
@@ -280,8 +247,7 @@ def poll_backoff(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Polled | N
     delay = _POLL_BACKOFF.delay_for(lost - takeover_limit)
     message = f"{lost} workers in a row were lost while they polled this job: the poll may be killing or hanging them."
     error = encode({"code": "pollers_lost", "message": message, "takeovers": lost})
-    polled = _polled(task, None, message)
-    return msgspec.structs.replace(polled, park=msgspec.structs.replace(polled.park, takeovers=lost, delay=delay, error=error))
+    return _polled(task, StillWorking(None, message), takeovers=lost, delay=delay, error=error)
 
 
 def settle_refused(task: Task, problem: Problem) -> Finish | Park:

@@ -11,8 +11,12 @@ import msgspec
 
 from treadle.evaluator import (
     Changes,
+    Event,
+    Expand,
+    Finished,
     LoadedRows,
     Need,
+    Resend,
     RetryStep,
     RunRef,
     Started,
@@ -20,19 +24,19 @@ from treadle.evaluator import (
     StepRow,
     Updated,
     fork,
+    open_ends,
 )
-from treadle.kernel.core import Core
+from treadle.kernel.core import Core, Service
 from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.queue.engine_tasks import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import check_priority
 from treadle.kernel.runs.advancer import Advancer, LoadedRun
-from treadle.kernel.runs.decide import load_step, once, rows_of
+from treadle.kernel.runs.decide import errored, load_step, once, rows_of
 from treadle.kernel.runs.flows import Flows, Source, check_inputs, check_result, find_workflow
 from treadle.kernel.runs.records import ExecutionResult, ExecutionStatus, NewRun, RunStartOptions, StartedRun
-from treadle.kernel.runs.repair import RunRepairs
 from treadle.kernel.store.committer import Stale
-from treadle.kernel.store.lookups import check_run_repeat, find_id, kept_tags
+from treadle.kernel.store.lookups import all_steps, check_run_repeat, every_task, find_id, kept_tags
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import (
@@ -76,7 +80,7 @@ from treadle.model.outcomes import Problem
 from treadle.model.runs import Flow, Run
 from treadle.model.states import RUN, SHOWN_LIVE_STATES, RunState, TaskState
 from treadle.model.tags import Tags, check_tags
-from treadle.model.tasks import NewTask, Preclaimed
+from treadle.model.tasks import NewTask, Preclaimed, Task
 from treadle.model.values import Json, decode_error, encode
 
 INPUTS_LIMIT = 64 * 1024 * 1024
@@ -92,7 +96,7 @@ _ENDED: dict[str, ExecutionStatus] = {
 }
 
 
-class Runs(RunRepairs):
+class Runs(Service):
     """The runs of one namespace."""
 
     def __init__(
@@ -106,7 +110,9 @@ class Runs(RunRepairs):
         deadlines: Defaults = (),
     ) -> None:
         """The workflows `finishing` (names or globs) go on after a failure."""
-        super().__init__(core, advancer, flows)
+        super().__init__(core)
+        self._advancer = advancer
+        self._flows = flows
         self._of_functions = of_functions
         self._finishing = finishing
         self._deadlines = deadlines
@@ -486,6 +492,64 @@ class Runs(RunRepairs):
             return await self.get_run(run_id)
 
         return await self._committer.transact(attempt, f"{transition} the run {run_id}")
+
+    # repair
+
+    async def _repair(self, run_id: str, actor: str | None) -> list[str]:
+        """Process inboxes, expand blocks and replace missing tasks; returns the rows that lacked something, and logs them (D55).
+
+        Commits keep their promise without this: it covers outside changes to a store, and the unforeseen. All reads and writes
+        hold for one version of the run; the cost is proportional to its steps.
+        """
+        while await self._store.runs.list_steps(run_id, None, 1, with_inbox=True):
+            await self._advancer.offer(run_id)
+
+        async def attempt() -> list[str]:
+            run = await self._store.runs.find(run_id)
+            if run is None or run.state != RunState.RUNNING:
+                return []
+            events = await self._missing(run)
+            if not events:
+                return []
+            ignored = await self._advancer.offer(run_id, *events.values(), actor=actor, repair=run.version)
+            return [] if len(ignored) == len(events) else list(events)
+
+        repaired = await self._committer.transact(attempt, f"repair the run {run_id}")
+        await self._withdraw(run_id)
+        return repaired
+
+    async def _withdraw(self, run_id: str) -> None:
+        """End what a run that will fail still holds: a step may have parked while it was paused, or its worker died after that."""
+        async for task in every_task(self._store, TaskFilter(states=SHOWN_LIVE_STATES, run_id=run_id)):
+            waits = task.state == TaskState.PENDING and task.owner_id is None and (task.claim_version == 0 or task.failures > 0)
+            if task.step_id is not None and (waits or task.state == TaskState.AWAITING_APPROVAL):
+                return await self._advancer.withdraw(run_id)
+        return None
+
+    async def _missing(self, run: Run) -> dict[str, Event]:
+        """The events that would let the run continue, by row."""
+        live = [task async for task in every_task(self._store, TaskFilter(states=SHOWN_LIVE_STATES, run_id=run.id))]
+        if any(task.kind == ADVANCE for task in live):
+            return {}  # an advance is pending
+        program = await self._flows.program(run.flow_id)
+        waiting, unexpanded = open_ends(program, RunRef(id=run.id, workflow=run.workflow), await self._all_steps(run.id))
+        served = {task.id for task in live}
+        missing = {row.task_id: row for row in waiting if row.task_id is not None and row.task_id not in served}
+        events: dict[str, Event] = {row.id: Expand(row.id) for row in unexpanded}
+        ended = {task.id: task for task in await self._store.tasks.find_many(list(missing), ended=True)}
+        for task_id, row in missing.items():
+            task = ended.get(task_id)
+            events[row.id] = Resend(row.id) if task is None else self._end_of(row, task)
+        return events
+
+    def _end_of(self, row: StepRow, task: Task) -> Event:
+        if task.state == TaskState.COMPLETED:
+            return Finished(row.id, self._value_store.unfold(task.result), task.id)
+        return errored(row.id, task.error, task.id)
+
+    async def _all_steps(self, run_id: str) -> list[StepRow]:
+        """All rows of the run."""
+        return [load_step(step, self._value_store) for step in await all_steps(self._store, run_id)]
 
     # a waiting step
 
