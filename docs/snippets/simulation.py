@@ -19,7 +19,6 @@ async def serve(simulation, process):
 
 
 async def story(simulation):
-    simulation.faults.rates.clear()  # only what we do ourselves goes wrong
     client = simulation.engine(simulation.start_process("client"))
     task = await client.enqueue("charge", {})
     first = simulation.start_process("server")

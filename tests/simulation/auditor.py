@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tests.simulation.faults import FaultySimulation
+
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.records import PutRecord
 from treadle.kernel.store.units import Finish, HoldRun, Keep, Park, PutRun, RunTransition, Unit, UnitAnswer, Verdict
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
-from treadle.testing.simulation import Process, Simulation
+from treadle.testing.simulation import Process
 
 LIVE = ("pending", "running", "paused", "awaiting_external", "awaiting_approval")
 UNFINISHED = ("pending", "running", "paused")
@@ -19,7 +21,7 @@ UNFINISHED = ("pending", "running", "paused")
 class Auditor:
     """One for a history."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: FaultySimulation) -> None:
         self._simulation = simulation
         self._store = simulation.store
         self._claims: dict[tuple[str, int], str] = {}
@@ -53,7 +55,7 @@ class Auditor:
         elif name == "tasks.expire_leases_of":
             for owner_id in arguments[0]:
                 if (owner := self._owners.get(owner_id)) is not None and owner.alive:
-                    if (process.pid, owner.pid) in self._simulation.presumed:
+                    if (process.pid, owner.pid) in self._simulation.faults.presumed:
                         continue  # a fault of this history
                     self._simulation.wrong(f"{process.shown} takes the work of {owner.shown}, which is alive")
 

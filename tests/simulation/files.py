@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tests.simulation.faults import Fault, FaultySimulation
 from tests.simulation.submissions.submission import Submission
 
 from treadle.kernel.watchers.decide import Content, Fetched, Scan, ScannedFile
 from treadle.model.errors import ScanFailed
 from treadle.model.watchers import Item, WatchSource
-from treadle.testing.simulation import Fault, Process, Simulation
+from treadle.testing.simulation import Process
 
 HALF = "half of "
 """How the content of a file begins that is not written to its end."""
@@ -29,8 +30,8 @@ class File:
 class Files:
     """All directories of a history, by place and name."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
+    def __init__(self, simulation: FaultySimulation) -> None:
+        self.simulation = simulation
         self.places: dict[str, dict[str, File]] = {}
         self.written = True
         """Whether nobody writes any more."""
@@ -46,7 +47,7 @@ class Files:
         self.written = True
 
     async def _fill(self, submission: Submission) -> None:
-        rng, place = self._simulation.rng, self.places.setdefault(f"/{submission.key}", {})
+        rng, place = self.simulation.rng, self.places.setdefault(f"/{submission.key}", {})
         for number in range(submission.options["files"]):
             await asyncio.sleep(rng.random() * rng.choice((0.1, 5)))
             name = f"{number}.csv"
@@ -61,7 +62,7 @@ class Files:
         """First half of it, then all."""
         file = place.setdefault(name, File())
         for part in (HALF + content, content):
-            file.content, file.mtime = part, int(self._simulation.loop.time() * 1e9)
+            file.content, file.mtime = part, int(self.simulation.loop.time() * 1e9)
             file.ever.append(part)
             await asyncio.sleep(0.5)
 
@@ -74,11 +75,11 @@ class FileLooks:
         self._process = process
 
     async def _pass(self) -> None:
-        simulation = self._process.simulation
+        simulation = self._files.simulation
         await asyncio.sleep(simulation.rng.random() * 0.1)
         await self._process.pass_gate()
         if simulation.faults.happens(Fault.OUTSIDE):
-            simulation.trace.count(Fault.OUTSIDE)
+            simulation.faults.counts[Fault.OUTSIDE] += 1
             raise ScanFailed("path_trouble", "The disk does not answer.")
 
     async def scan(self, source: WatchSource) -> Scan:

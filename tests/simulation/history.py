@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from tests.simulation.actors.agents import Agent
@@ -21,6 +20,7 @@ from tests.simulation.actors.services import CallingService
 from tests.simulation.archive import Archive
 from tests.simulation.auditor import Auditor
 from tests.simulation.crew import furnish
+from tests.simulation.faults import Fault, FaultySimulation
 from tests.simulation.files import Files
 from tests.simulation.invariants import check_end, is_quiet
 from tests.simulation.submissions import draw_submissions
@@ -41,7 +41,7 @@ from treadle.kernel.telemetry.events import (
     WronglyPresumedDead,
 )
 from treadle.model.errors import StoreError
-from treadle.testing.simulation import Fault, Faults, Process, Simulation, SimulationTrace
+from treadle.testing.simulation import Process, SimulationTrace
 
 HISTORY_TIMEOUT = 900.0
 """Seconds of its own time after which a history that has no more faults must have come to an end."""
@@ -84,7 +84,7 @@ def play(
     acts: Collection[str] = (),
 ) -> Report:
     """The history of that seed, optionally with more faults, only some kinds of submissions, or a limited operator."""
-    simulation = Simulation(seed, faults=partial(Faults.draw, often=often))
+    simulation = FaultySimulation(seed, often)
     history = History(simulation, longest, kinds, acts)
     try:
         simulation.run(history.play)
@@ -93,7 +93,7 @@ def play(
     return report_of(simulation, history)
 
 
-def report_of(simulation: Simulation, history: History) -> Report:
+def report_of(simulation: FaultySimulation, history: History) -> Report:
     """Build the report of a history."""
     trace = simulation.trace
     return Report(
@@ -102,7 +102,7 @@ def report_of(simulation: Simulation, history: History) -> Report:
         trace.digest,
         len(trace),
         simulation.loop.time(),
-        trace.counts,
+        simulation.faults.counts,
         len(history.submissions),
         history.given_up,
         trace,
@@ -113,7 +113,11 @@ class History:
     """The story that is played."""
 
     def __init__(
-        self, simulation: Simulation, longest: float = HISTORY_TIMEOUT, kinds: Collection[str] = (), acts: Collection[str] = ()
+        self,
+        simulation: FaultySimulation,
+        longest: float = HISTORY_TIMEOUT,
+        kinds: Collection[str] = (),
+        acts: Collection[str] = (),
     ) -> None:
         self.simulation = simulation
         self._longest = longest
@@ -141,7 +145,7 @@ class History:
         self._over = False
         simulation.on_event.append(self._event)
 
-    async def play(self, simulation: Simulation) -> None:
+    async def play(self, simulation: FaultySimulation) -> None:
         """From the first start of a server to the last check."""
         self.auditor.watch()
         self.archive.watch()
@@ -155,7 +159,7 @@ class History:
         await asyncio.sleep(until)
         while any(submission.id is None for submission in self.submissions) and simulation.loop.time() < 3 * until:  # noqa: ASYNC110
             await asyncio.sleep(1.0)
-        simulation.heal()
+        simulation.faults.heal(simulation)
         give_up_at = simulation.loop.time() + self._longest
         while simulation.loop.time() < give_up_at and not simulation.problems and not await is_quiet(self):  # noqa: ASYNC110
             await asyncio.sleep(1.0)
@@ -187,7 +191,7 @@ class History:
     async def stand_still(self, process: Process) -> None:
         """A point at which a worker may stall for long enough to lose its lease."""
         if self.simulation.faults.happens(Fault.STALL, 30.0):
-            self.simulation.trace.count(Fault.STALL)
+            self.simulation.faults.counts[Fault.STALL] += 1
             process.stall(self.simulation.faults.standstill())
         await process.pass_gate()
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.crew.people import GROUPS
+from tests.simulation.faults import Fault
 from tests.simulation.files import HALF
 from tests.simulation.outcome import Found
 from tests.simulation.submissions.submission import Submission
@@ -17,7 +18,6 @@ from treadle.kernel.store.records import RecordFilter
 from treadle.model.clock import instant
 from treadle.model.states import SCHEDULE, TaskState
 from treadle.model.values import decode
-from treadle.testing.simulation import Fault
 
 if TYPE_CHECKING:
     from tests.simulation.history import History

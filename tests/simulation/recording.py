@@ -6,9 +6,10 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.simulation.faults import FaultySimulation
 from tests.simulation.history import HISTORY_TIMEOUT, History, Report, report_of
 
-from treadle.testing.simulation import Process, Simulation
+from treadle.testing.simulation import Process
 
 Row = dict[str, Any]
 
@@ -40,12 +41,12 @@ class Recording:
 def record(seed: int, tables: tuple[str, ...]) -> tuple[Recording, Report]:
     """Play the history of that seed, and record the calls of its store."""
     recording = Recording()
-    simulation = Simulation(seed)
+    simulation = FaultySimulation(seed)
     simulation.on_done.append(recording.hear)
     history = History(simulation, HISTORY_TIMEOUT)
     history.sweeps = False  # the remaining rows are compared at the end
 
-    async def play(simulation: Simulation) -> None:
+    async def play(simulation: FaultySimulation) -> None:
         await history.play(simulation)
         await simulation.end()
 

@@ -6,16 +6,12 @@ import asyncio
 import random
 
 import pytest
+from tests.simulation.faults import Fault, RandomFaults
 
 from treadle.model.errors import StoreUnavailable
 from treadle.model.names import HANDLER, QueueKey
-from treadle.testing.simulation import Fault, Faults, Process, Simulation, VirtualLoop
+from treadle.testing.simulation import Process, Simulation, VirtualLoop
 from treadle.testing.simulation.simulation import NothingToDo
-
-
-def quiet(rng: random.Random, lease: float) -> Faults:
-    """Nothing goes wrong but what the test does."""
-    return Faults(rng, lease)
 
 
 def test_hours_pass_immediately_and_timers_fire_in_order() -> None:
@@ -93,7 +89,7 @@ def test_actions_of_a_crashed_process_have_no_effect() -> None:
         assert outlived == []
         return len(await simulation.store.tasks.list_depths())
 
-    assert Simulation(1, faults=quiet).run(story) == 0
+    assert Simulation(1).run(story) == 0
 
 
 def test_a_crash_ends_only_the_tasks_of_its_own_process() -> None:
@@ -115,7 +111,7 @@ def test_a_crash_ends_only_the_tasks_of_its_own_process() -> None:
         await asyncio.sleep(10)
         return done
 
-    assert Simulation(1, faults=quiet).run(story) == ["bob"]
+    assert Simulation(1).run(story) == ["bob"]
 
 
 def test_a_suspended_process_sends_no_statement_until_it_continues() -> None:
@@ -127,13 +123,13 @@ def test_a_suspended_process_sends_no_statement_until_it_continues() -> None:
         (task,) = await engine.list_tasks()
         return task.created_at / 1000 - process.clock.now() / 1000 + simulation.loop.time(), simulation.loop.time()
 
-    stored, heard = Simulation(1, faults=quiet).run(story)
+    stored, heard = Simulation(1).run(story)
     assert 20 <= stored <= heard <= 20.1
 
 
 def test_an_answer_that_is_lost_is_that_of_something_done() -> None:
-    def losing(rng: random.Random, lease: float) -> Faults:
-        return Faults(rng, lease, {Fault.LOST_ANSWER: 1.0})
+    def losing(rng: random.Random, lease: float) -> RandomFaults:
+        return RandomFaults(rng, lease, {Fault.LOST_ANSWER: 1.0})
 
     async def story(simulation: Simulation) -> int:
         engine = simulation.engine(simulation.start_process("client"))
@@ -153,13 +149,13 @@ def test_leases_follow_the_clock_of_the_calling_process() -> None:
             clocks.append(await simulation.engine(process).kernel.store.now())
         return clocks
 
-    early, late = Simulation(1, faults=quiet).run(story)
+    early, late = Simulation(1).run(story)
     assert 5000 <= late - early <= 5010
 
 
 def test_a_seed_decides_everything_and_another_one_something_else() -> None:
     def played(seed: int) -> str:
-        simulation = Simulation(seed, faults=quiet)
+        simulation = Simulation(seed)
 
         async def story(simulation: Simulation) -> None:
             async def fill(process: Process) -> None:

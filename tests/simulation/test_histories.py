@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.simulation.faults import Fault
 from tests.simulation.history import play
-
-from treadle.testing.simulation import Fault
 
 HISTORIES = 64
 PARTS = 8

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from tests.simulation.faults import Fault, FaultySimulation
+
 from treadle import Engine
-from treadle.testing.simulation import Fault, Process, Simulation
+from treadle.testing.simulation import Process
 from treadle.testing.simulation.process import current_process
 
 T = TypeVar("T")
@@ -23,7 +25,7 @@ class Disconnected(Exception):
 class Wire:
     """A load balancer with HTTP servers: any server that is up answers, in its own process."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: FaultySimulation) -> None:
         self._simulation = simulation
         self._up: dict[Process, Engine] = {}
 
@@ -54,7 +56,7 @@ class Wire:
                 served.cancel()
             raise
         if faults.happens(Fault.CRASH_OUTSIDE):
-            simulation.trace.count(Fault.CRASH_OUTSIDE)
+            faults.counts[Fault.CRASH_OUTSIDE] += 1
             caller.crash("crashes before it hears the answer")
             raise asyncio.CancelledError
         if not served.done() or served.cancelled() or faults.happens(Fault.LOST_ANSWER):

@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.testing.simulation import Fault, Simulation
+from tests.simulation.faults import Fault, FaultySimulation
+
 from treadle.testing.simulation.process import current_process
 
 
@@ -33,7 +34,7 @@ class Job:
 class World:
     """All services of one history."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: FaultySimulation) -> None:
         self.simulation = simulation
         self.made: Counter[str] = Counter()
         """How often each effect was made, at a service that makes whatever it is asked for."""
@@ -54,15 +55,15 @@ class World:
         await process.pass_gate()
         wrong = faults.happens(Fault.OUTSIDE)
         if wrong and simulation.rng.random() < 0.5:
-            simulation.trace.count(Fault.OUTSIDE)
+            faults.counts[Fault.OUTSIDE] += 1
             raise ServiceError("It did not answer; it had not begun.")
         answer = what(*arguments)
         process.tell(f"    {what.__name__} {' '.join(str(each) for each in arguments)[:60]}")
         if wrong:
-            simulation.trace.count(Fault.OUTSIDE)
+            faults.counts[Fault.OUTSIDE] += 1
             raise ServiceError("It did not answer; it was done.")
         if faults.happens(Fault.CRASH_OUTSIDE):
-            simulation.trace.count(Fault.CRASH_OUTSIDE)
+            faults.counts[Fault.CRASH_OUTSIDE] += 1
             process.crash(f"crashes after {what.__name__}")
             raise asyncio.CancelledError
         await asyncio.sleep(faults.latency())

@@ -24,7 +24,7 @@ from treadle.kernel.queue.service import Enqueued
 from treadle.kernel.runs.records import StartedRun
 from treadle.model.errors import TreadleError
 from treadle.model.values import encode
-from treadle.testing.simulation import Faults, Process, Simulation
+from treadle.testing.simulation import Process, Simulation
 
 Effects = list[Any]
 """The outside world: the work appends its effects, as JSON values."""
@@ -139,7 +139,7 @@ class _History:
 
     def play(self) -> str:
         """Run the history; return the result as JSON, or the error."""
-        self._simulation = Simulation(0, faults=lambda rng, lease: Faults(rng, lease))
+        self._simulation = Simulation(0)
         self._simulation.before.append(self._before)
         self._simulation.after.append(self._after)
         return self._simulation.run(self._story)

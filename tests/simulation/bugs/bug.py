@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.simulation.faults import Fault
 
 from treadle.stores.sqlite import database
-from treadle.testing.simulation import Fault
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 Plants = dict[Plant, tuple[tuple[Fault, ...], tuple[str, ...], tuple[str, ...]]]

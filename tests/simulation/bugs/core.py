@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.simulation.bugs.bug import Plants, rewrite
+from tests.simulation.faults import Fault
 
 from treadle.kernel.effects.decide import Begin, EffectKeys
 from treadle.kernel.external.service import ExternalJobs
@@ -27,7 +28,6 @@ from treadle.stores import commit
 from treadle.stores.rules import units
 from treadle.stores.sqlite import SqliteStore
 from treadle.stores.sqlite.tasks import SqliteTasks
-from treadle.testing.simulation import Fault
 from treadle.workers.effects import AttemptEffects
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.simulation.bugs.bug import Plants
+from tests.simulation.faults import Fault
 
 from treadle.api.external_jobs import ExternalJob
 from treadle.dispatch import coordinator
@@ -20,7 +21,6 @@ from treadle.kernel.store.units import RunGuard, Unit
 from treadle.kernel.watchers.scan import WatcherScanner
 from treadle.model.outcomes import Outcome
 from treadle.model.tasks import Claim
-from treadle.testing.simulation import Fault
 from treadle.workers.functions import driver
 
 

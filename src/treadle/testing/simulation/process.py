@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.telemetry.events import Emit, LoopError
@@ -27,117 +25,53 @@ if TYPE_CHECKING:
     from treadle.testing.simulation.simulation import Simulation
 
 
-class Fault(StrEnum):
-    """A kind of fault."""
-
-    CRASH_BEFORE = "crash before"
-    """The process dies, and the store never receives the call."""
-    CRASH_AFTER = "crash after"
-    """The store has executed the call, and the process dies before the answer."""
-    CRASH_AT = "crash at"
-    """The process dies at a named failpoint of the kernel (`kernel.store.process`)."""
-    CRASH_OUTSIDE = "crash outside"
-    """The process dies while a handler waits for a service, which has done the work."""
-    REFUSED = "refused"
-    """The store is unreachable; nothing was done."""
-    LOST_ANSWER = "lost answer"
-    """The store has executed the call, and the connection breaks before the answer."""
-    TWICE = "twice"
-    """A commit arrives twice."""
-    SLOW = "slow"
-    """A call takes as long as a lease, before or after the store executes it."""
-    STALL = "stall"
-    """The process stops for longer than a lease, and then continues."""
-    DEAF = "deaf"
-    """A signal is lost."""
-    FULL = "full"
-    """The disk is full for a while: nothing can be written."""
-    PRESUMED_DEAD = "presumed dead"
-    """A process takes another one for dead that is alive, and frees its work."""
-    JUMP = "jump"
-    """The clock of a process jumps."""
-    OUTSIDE = "outside"
-    """A service called by a handler raises, before or after it has done the work."""
-
-
-RATES: Mapping[Fault, tuple[float, float]] = {
-    Fault.CRASH_BEFORE: (0.0005, 0.01),
-    Fault.CRASH_AFTER: (0.0005, 0.01),
-    Fault.CRASH_AT: (0.001, 0.03),
-    Fault.CRASH_OUTSIDE: (0.03, 0.3),
-    Fault.REFUSED: (0.002, 0.1),
-    Fault.LOST_ANSWER: (0.002, 0.1),
-    Fault.TWICE: (0.01, 0.3),
-    Fault.SLOW: (0.001, 0.02),
-    Fault.STALL: (0.002, 0.01),
-    Fault.DEAF: (0.1, 1.0),
-    Fault.FULL: (0.0005, 0.003),
-    Fault.PRESUMED_DEAD: (0.001, 0.03),
-    Fault.JUMP: (0.0002, 0.002),
-    Fault.OUTSIDE: (0.05, 0.5),
-}
-"""The range of rates of each kind per opportunity, in histories that have it."""
-
-
-_CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.CRASH_AT, Fault.CRASH_OUTSIDE)
-
-
-@dataclass(slots=True)
 class Faults:
-    """The faults of one history; missing `rates` are 0. `lease` is in seconds."""
+    """The faults of a history: none. A subclass decides at each of these points whether something goes wrong there."""
 
-    rng: random.Random
-    lease: float
-    rates: dict[Fault, float] = field(default_factory=dict)
-    skew: float = 0.0
-    """Maximum difference between the clocks of two processes, in seconds."""
-    crashes_left: int = 8
-    jumps_left: int = 2
-    on: bool = True
-
-    @classmethod
-    def draw(cls, rng: random.Random, lease: float, often: Collection[Fault] = ()) -> Faults:
-        """Draw a mix: each kind is in about half of the histories, and one in sixteen has none; the kinds in `often` are always
-        included."""
-        rates: dict[Fault, float] = {}
-        if rng.random() >= 1 / 16:
-            for fault, (low, high) in RATES.items():
-                if rng.random() < 0.5:
-                    rates[fault] = low * (high / low) ** rng.random()
-        rates |= {fault: RATES[fault][1] for fault in often}
-        skew = rng.choice((0.0, 0.0, lease / 10, lease / 3)) if rates else 0.0
-        return cls(rng, lease, rates, skew)
-
-    def happens(self, fault: Fault, weight: float = 1.0) -> bool:
-        """Whether the fault happens now; `weight` raises the rate at some moments."""
-        rate = self.rates.get(fault)
-        if not rate or not self.on or self.rng.random() >= rate * weight:
-            return False
-        if fault in _CRASHES:
-            if not self.crashes_left:
-                return False
-            self.crashes_left -= 1
-        elif fault is Fault.JUMP:
-            if not self.jumps_left:
-                return False
-            self.jumps_left -= 1
-        return True
-
-    def offset(self) -> int:
-        """Return the clock error of a new process, in milliseconds."""
-        return round(self.rng.uniform(-self.skew, self.skew) * 1000)
+    def __init__(self, rng: random.Random, lease: float) -> None:
+        """`lease` is in seconds."""
+        self.rng, self.lease = rng, lease
 
     def latency(self) -> float:
         """Return the one-way latency of a message, in seconds."""
         return self.rng.random() * 0.004
 
-    def standstill(self) -> float:
-        """Return the seconds for which a process stalls: usually long enough to lose its leases."""
-        return self.rng.uniform(0.5, 3.0) * self.lease
+    def offset(self) -> int:
+        """Return the clock error of a new process, in milliseconds."""
+        return 0
 
-    def long(self) -> float:
-        """Return the seconds of a very slow call: sometimes longer than the lease."""
-        return self.rng.uniform(0.05, 1.5) * self.lease
+    def stop(self) -> None:
+        """Called when the story has ended: nothing goes wrong from now on."""
+
+    async def delay_call(self, process: Process, name: str) -> None:
+        """Called when a call of the store leaves its process."""
+
+    async def delay_answer(self, process: Process, name: str) -> None:
+        """Called when the answer of the store leaves for the process."""
+
+    def before(self, process: Process, name: str) -> None:
+        """Called before the store receives a call; an exception is raised in the process instead."""
+
+    def after(self, process: Process, name: str) -> None:
+        """Called after the store has executed a call; an exception is raised in the process in place of the answer."""
+
+    def repeats(self, process: Process, name: str) -> bool:
+        """Whether the call arrives twice."""
+        return False
+
+    def at(self, process: Process, point: str) -> None:
+        """Called at a named failpoint of the kernel (`kernel.store.process`)."""
+
+    def after_call(self, process: Process) -> None:
+        """Called after each call, also the lease renewer's."""
+
+    def loses_signal(self) -> bool:
+        """Whether a signal to another process is lost."""
+        return False
+
+    def presumes_dead(self, process: Process, pid: int) -> bool:
+        """Whether the process takes a live one for dead."""
+        return False
 
 
 _current: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simulated_process", default=None)
@@ -267,14 +201,7 @@ class Process:
     def has_ended(self, identity: str) -> bool | None:
         """Whether that process is dead; sometimes a live one seems to be."""
         pid, simulation = int(identity), self.simulation
-        if not simulation.is_alive(pid):
-            return True
-        if pid != self.pid and simulation.faults.happens(Fault.PRESUMED_DEAD):
-            simulation.trace.count(Fault.PRESUMED_DEAD)
-            simulation.presumed.add((self.pid, pid))
-            self.tell(f"!!! {Fault.PRESUMED_DEAD}: takes process {pid} for dead")
-            return True
-        return False
+        return not simulation.is_alive(pid) or (pid != self.pid and simulation.faults.presumes_dead(self, pid))
 
     def executor(self, threads: int) -> VirtualExecutor:
         """Return threads and processes that are coroutines."""

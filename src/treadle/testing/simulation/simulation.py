@@ -20,7 +20,7 @@ from treadle.model.errors import StoreError
 from treadle.model.names import DEFAULT_LIST
 from treadle.settings import Settings
 from treadle.stores.sqlite import SqliteStore
-from treadle.testing.simulation.process import Fault, Faults, Process, VirtualClock, current_process, make_task
+from treadle.testing.simulation.process import Faults, Process, VirtualClock, current_process, make_task
 from treadle.testing.simulation.store import SimulatedSignals, simulated_store, summary
 
 T = TypeVar("T")
@@ -91,16 +91,10 @@ class SimulationTrace:
 
     def __init__(self) -> None:
         self._lines: list[tuple[float, str, str]] = []
-        self.counts: dict[str, int] = {}
-        """Injected faults by kind."""
 
     def add(self, at: float, who: str, what: str) -> None:
         """Append a line."""
         self._lines.append((at, who, what))
-
-    def count(self, fault: str) -> None:
-        """Count an injected fault."""
-        self.counts[fault] = self.counts.get(fault, 0) + 1
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -132,7 +126,7 @@ class Simulation:
     also with the answer.
     """
 
-    def __init__(self, seed: int, *, faults: Callable[[random.Random, float], Faults] = Faults.draw, lease: float = LEASE) -> None:
+    def __init__(self, seed: int, *, faults: Callable[[random.Random, float], Faults] = Faults, lease: float = LEASE) -> None:
         self.seed = seed
         self.lease = lease
         self.rng = random.Random(seed)
@@ -140,15 +134,12 @@ class Simulation:
         self.parallel_commits = self.rng.choice((1, 2))
         self.sees_deaths = self.rng.random() < 0.6
         """Whether processes see that another one is dead, before its leases expire."""
-        self.presumed: set[tuple[int, int]] = set()
-        """Pairs of pids: the first took the second wrongly for dead."""
         self.trace = SimulationTrace()
         self.problems: list[str] = []
         self.loop = VirtualLoop()
         self.loop.set_task_factory(make_task)
         self.loop.set_exception_handler(self._unhandled)
         self.signals = SimulatedSignals()
-        self.full_until = 0.0
         self.on_done: list[Callable[[Process, str, tuple[Any, ...], dict[str, Any], Any], None]] = []
         """Called with (process, name, arguments, options, answer) after each store call, including the lease renewer's."""
         self.before: list[Callable[[Process, str, tuple[Any, ...]], Awaitable[None]]] = []
@@ -174,18 +165,9 @@ class Simulation:
         try:
             return await story(self)
         finally:
-            self.faults.on = False
+            self.faults.stop()
             await self.end()
             await self.store.close()
-
-    def heal(self) -> None:
-        """Stop injecting faults: clocks are correct, the disk has room. Stalled processes stay stalled for a while."""
-        self.faults.on = False
-        self.faults.skew = 0.0
-        self.full_until = 0.0
-        for process in self.alive:
-            process.clock.offset = 0
-        self.trace.add(self.loop.time(), "", "=== no more faults")
 
     async def end(self) -> None:
         """End all processes."""
@@ -270,18 +252,13 @@ class Simulation:
             heard(process, name, arguments, options, answer)
         if (line := summary(name, arguments, answer)) is not None:
             process.tell(line)
-        if self.faults.happens(Fault.JUMP):
-            self.trace.count(Fault.JUMP)
-            process.clock.offset += round(self.rng.uniform(-1.5, 1.5) * self.lease * 1000)
-            process.tell(f"=== its clock jumps: off by {process.clock.offset} ms")
+        self.faults.after_call(process)
 
     def _reach(self, point: str) -> None:
         """Record that a process passes a failpoint."""
         process = current_process()
-        if process is not None and process.alive and self.faults.happens(Fault.CRASH_AT):
-            self.trace.count(Fault.CRASH_AT)
-            process.crash(f"crashes at {point}")
-            raise asyncio.CancelledError
+        if process is not None and process.alive:
+            self.faults.at(process, point)
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Record an unhandled error, except those of dead processes, which may raise anything at any time."""

@@ -15,11 +15,10 @@ from treadle.kernel.store.operator_ports import LeaseConnection
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Membership, Renewal
 from treadle.kernel.store.units import Unit, UnitAnswer
-from treadle.model.errors import StoreBusy, StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.stores.shared import Port
 from treadle.stores.sqlite import SqliteStore
-from treadle.testing.simulation.process import Fault, Process
+from treadle.testing.simulation.process import Process
 
 READS = ("find", "list_", "load_", "count", "walk", "group", "next_", "now", "describe", "check", "read_")
 """Prefixes of the names of calls that write nothing."""
@@ -91,22 +90,14 @@ class SimulatedStore:
     async def _call(self, name: str, method: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         process, faults = self._process, self._simulation.faults
         await asyncio.sleep(faults.latency())
-        if faults.happens(Fault.SLOW):
-            self._note(Fault.SLOW, name)
-            await asyncio.sleep(faults.long())
-        if faults.happens(Fault.STALL, 20.0 if name == "commit" else 1.0):  # there it is most likely to be overtaken
-            self._note(Fault.STALL, name)
-            process.stall(faults.standstill())
+        await faults.delay_call(process, name)
         await process.pass_gate()
-        self._before(name)
+        faults.before(process, name)
         answer = await self._do(name, method, arguments, options)
-        if name == "commit" and faults.happens(Fault.TWICE):
-            self._note(Fault.TWICE, name)
+        if faults.repeats(process, name):
             await self._do(name, method, arguments, options)
-        self._after(name)
-        if faults.happens(Fault.SLOW):
-            self._note(Fault.SLOW, f"answer of {name}")
-            await asyncio.sleep(faults.long())
+        faults.after(process, name)
+        await faults.delay_answer(process, name)
         await asyncio.sleep(faults.latency())
         await process.pass_gate()
         return answer
@@ -126,39 +117,6 @@ class SimulatedStore:
         for seen in simulation.after:
             await seen(process, name, parameters, answer)
         return answer
-
-    def _note(self, fault: Fault, name: str) -> None:
-        self._simulation.trace.count(fault)
-        self._process.tell(f"!!! {fault}: {name}")
-
-    def _before(self, name: str) -> None:
-        """Inject faults that occur before the store receives the call."""
-        simulation, faults = self._simulation, self._simulation.faults
-        if faults.happens(Fault.CRASH_BEFORE):
-            simulation.trace.count(Fault.CRASH_BEFORE)
-            self._process.crash(f"crashes before {name}")
-            raise asyncio.CancelledError
-        if faults.happens(Fault.REFUSED):
-            self._note(Fault.REFUSED, name)
-            raise simulation.rng.choice((StoreUnavailable, StoreBusy))("The store cannot be reached.")
-        if is_read(name):
-            return
-        if faults.happens(Fault.FULL):
-            self._note(Fault.FULL, name)
-            simulation.full_until = simulation.loop.time() + faults.long()
-        if simulation.loop.time() < simulation.full_until:
-            raise StoreFull("The disk is full.")
-
-    def _after(self, name: str) -> None:
-        """Inject faults that occur after the store executed the call."""
-        simulation, faults = self._simulation, self._simulation.faults
-        if faults.happens(Fault.CRASH_AFTER):
-            simulation.trace.count(Fault.CRASH_AFTER)
-            self._process.crash(f"crashes after {name}")
-            raise asyncio.CancelledError
-        if faults.happens(Fault.LOST_ANSWER):
-            self._note(Fault.LOST_ANSWER, name)
-            raise StoreUnavailable("The connection broke before the answer came.")
 
     # signals
 
@@ -181,12 +139,13 @@ class SimulatedLeaseConnection:
 
     def _call(self, name: str, method: Callable[..., Any], *arguments: Any) -> Any:
         process = self._store._process
+        faults = process.simulation.faults
         if not process.alive:
             raise asyncio.CancelledError
-        self._store._before(name)
+        faults.before(process, name)
         answer = method(*arguments)
         process.simulation.done(process, name, arguments, {}, answer)
-        self._store._after(name)
+        faults.after(process, name)
         return answer
 
     def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
@@ -230,9 +189,7 @@ class SimulatedSignals:
                 continue
             if not process.alive:
                 del self._heard[key]
-            elif simulation.faults.happens(Fault.DEAF):
-                simulation.trace.count(Fault.DEAF)
-            else:
+            elif not simulation.faults.loses_signal():
                 simulation.loop.call_later(simulation.faults.latency(), self._reach, key, queue_ids)
 
     def _reach(self, key: object, queue_ids: tuple[int, ...]) -> None:
