@@ -10,12 +10,12 @@ import pytest
 from tests.contract.databases import new_file
 
 from treadle import Engine
+from treadle.kernel.store.database import Port
 from treadle.kernel.store.ports import Store
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreUnavailable
 from treadle.settings import Settings
 from treadle.stores import make_store
-from treadle.stores.shared import Port
 
 SHARED = ("sqlite", "postgres")
 """Databases that several engines can use at once."""

@@ -176,7 +176,7 @@ class Engine(Registration):
         from treadle.engine.within import Transaction, sqlite_transaction_store
 
         async with sqlite_transaction_store(self.kernel._plain_store, self.kernel.clock) as transaction:
-            yield Transaction(self, lambda url, clock: transaction)
+            yield Transaction(self, transaction)
         self.kernel.committer.notify(tuple(transaction.ready))
 
     @asynccontextmanager

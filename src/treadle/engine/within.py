@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from copy import copy
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from treadle.engine.engine import Engine
 from treadle.engine.handles import Handle
@@ -95,13 +95,16 @@ class Within:
 class Transaction(Within):
     """`Within` on a transaction of a SQLite file, which also executes statements of the caller."""
 
+    def __init__(self, engine: Engine, transaction: SqliteCallerTransaction) -> None:
+        super().__init__(engine, lambda *_: transaction)
+        self._transaction = transaction
+
     async def execute(self, /, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """Execute a statement on your own tables and return its rows; parameters are `?` or `:name`.
 
         Raises `Refused` for a statement that would change Treadle's tables, the transaction or settings of the database.
         """
-        rows: list[tuple[Any, ...]] = await cast(Any, self._store).execute(statement, values)
-        return rows
+        return await self._transaction.execute(statement, values)
 
 
 class BlockingWithin:

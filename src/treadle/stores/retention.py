@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
+from treadle.kernel.store.database import Port, reads, writes
 from treadle.kernel.store.queries import Pruned, PrunePage, Rules
 from treadle.stores.rules.encoding import RUNS, first_id
 from treadle.stores.session import Session
-from treadle.stores.shared import Port, reads, writes
 
 NOWHERE = (first_id(0), first_id(0))
 """An empty range of ids."""

@@ -5,16 +5,14 @@ A statement has the same name, parameters and columns in both stores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
+from treadle.kernel.store.database import Statements
 from treadle.model.names import QueueKey
 from treadle.model.tasks import NewTask
 from treadle.stores.rules.units import Inserted
-
-T = TypeVar("T")
-
 
 FILES = tuple(
     f"{name}.sql"
@@ -25,22 +23,6 @@ FILES = tuple(
     )
 )
 """The files of each store with statements that sessions run; a name occurs in only one of them."""
-
-
-class Statements(Protocol):
-    """Runs statements by name. Ignores values that a statement has no parameter for; a list becomes an array.
-
-    A list of tuples becomes rows: an array for each column (PostgreSQL) or JSON (SQLite).
-    """
-
-    async def fetch(self, name: str, /, **values: Any) -> list[Any]:
-        """Run a statement; return its rows."""
-
-    async def fetch_as(self, kind: type[T], name: str, /, **values: Any) -> list[T]:
-        """Run a statement; return its rows as records with the columns as fields, and ids as text."""
-
-    async def execute(self, name: str, /, **values: Any) -> int:
-        """Run a statement; return the number of changed rows."""
 
 
 class Session(Statements, Protocol):
@@ -60,25 +42,3 @@ class Session(Statements, Protocol):
 
         Unless guarded queues have been `checked`, inserts nothing if there is one.
         """
-
-
-Work = Callable[[Any], Coroutine[Any, Any, T]]
-"""Work with a session."""
-
-
-class Database(Statements, Protocol):
-    """An open database, whose statements run in transactions of their own."""
-
-    channel: str
-    """The channel of its signals; empty in a store that has none."""
-    seqs_in_order: bool
-    """Whether transitions are committed in the order of their seqs."""
-
-    async def read(self, work: Work[T]) -> T:
-        """Run work that only reads, at one instant if the store can."""
-
-    async def use(self, work: Work[T]) -> T:
-        """Run work that begins its own transactions, with statements that are planned for their values."""
-
-    async def write(self, work: Work[T]) -> T:
-        """Run work in one transaction."""

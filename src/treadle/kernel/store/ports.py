@@ -12,37 +12,21 @@ checks it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from treadle.kernel.store.operator_ports import HealthStore, NamespaceStore, OperatorStore, RetentionStore, ServerStore, UsageStore
+from treadle.kernel.store.operator_ports import HealthStore, NamespaceStore, OperatorStore, RetentionStore, ServerStore
 from treadle.kernel.store.queries import (
-    LATEST_FAILURE,
-    NEWEST,
-    DeadLetterFilter,
-    DeadLetterGroup,
-    DeadLetterRef,
-    EntityHistory,
-    FailedRun,
     LeaseExtension,
-    OpenWork,
-    Place,
     QueueDepth,
     Renewal,
-    RunFilter,
-    StepTask,
-    Tally,
-    TaskEnd,
     TaskFilter,
-    TransitionEvent,
-    TreeTask,
     Woken,
 )
-from treadle.kernel.store.records import EffectFilter, RecordFilter
+from treadle.kernel.store.reads import DeadLetterStore, LogStore, RecordStore, RunStore, SearchStore, StreamStore, TraceStore
 from treadle.kernel.store.units import Unit, UnitAnswer
+from treadle.kernel.store.usage import UsageStore
 from treadle.model.names import QueueKey
-from treadle.model.records import EffectOutcome, Message, Record, RecordItem, Stream, StreamChunk
-from treadle.model.runs import Flow, FlowVersion, Run, Step
-from treadle.model.tasks import LogLine, Task, Transition
+from treadle.model.tasks import Task
 
 T = TypeVar("T")
 
@@ -135,245 +119,6 @@ class TaskStore(Protocol):
 
     async def count_finished(self) -> dict[str, int]:
         """Count finished tasks by state, without reading a long history: numbers above 20,000 may be estimates."""
-
-
-class DeadLetterStore(Protocol):
-    """Failed tasks, for inspection and bulk operations."""
-
-    async def list_newest(self, which: DeadLetterFilter, limit: int) -> list[Task]:
-        """Return up to `limit` failed tasks, the most recent failure first (by seq, downwards from `until_seq`)."""
-
-    async def walk(self, which: DeadLetterFilter, limit: int) -> list[DeadLetterRef]:
-        """Return up to `limit` failed tasks, the oldest failure first (by seq, upwards from `after_seq`)."""
-
-    async def group(self, which: DeadLetterFilter, limit: int) -> list[DeadLetterGroup]:
-        """Return up to `limit` groups of failed tasks by (fingerprint, error code, name), the largest first."""
-
-    async def count(self, which: DeadLetterFilter) -> tuple[int, int, int]:
-        """Return the number of failed tasks, the number of them that belong to runs, and their greatest seq (0 for none)."""
-
-
-class RunStore(Protocol):
-    """Reads of runs, steps, flows and large values. Units write them (`Store.commit`)."""
-
-    async def find(self, run_id: str) -> Run | None:
-        """Return the run."""
-
-    async def find_many(self, run_ids: Sequence[str], states: Sequence[str] = ()) -> list[Run]:
-        """Return those of the runs that exist, in one of the states unless there are none, in no order."""
-
-    async def find_last_link(self, chain_id: str) -> Run | None:
-        """Return the last run of the chain; None if its first run was not continued."""
-
-    async def list_matching(self, which: RunFilter, limit: int) -> list[Run]:
-        """Return up to `limit` runs, newest first (by creation time, then id)."""
-
-    async def list_failed(self, namespace: str, after: int, limit: int, before: FailedRun = LATEST_FAILURE) -> list[FailedRun]:
-        """Return up to `limit` runs that are failed and ended after the instant, latest first, from the one next to `before`."""
-
-    async def count(self, which: RunFilter) -> dict[str, int]:
-        """Count the runs that match the filter, by state; all runs of a namespace are counted in an index alone."""
-
-    async def count_doing(self, which: RunFilter, limit: int) -> dict[str, int]:
-        """Count the newest `limit` unfinished runs that match the filter, by what they are doing (`model.activity`)."""
-
-    async def list_open_work(self, run_ids: Sequence[str]) -> list[OpenWork]:
-        """Return the live tasks of the runs, counted by run and activity; in no order."""
-
-    async def list_step_tasks(self, step_ids: Sequence[str]) -> list[StepTask]:
-        """Return the live tasks of the steps; in no order."""
-
-    async def list_children(self, run_id: str) -> list[str]:
-        """Return the ids of the unfinished runs that steps of this run started (runs with a `parent_step_id`).
-
-        Includes runs started by such a child that has finished meanwhile, at any depth.
-        """
-
-    async def load_steps(
-        self, run_id: str, near: Sequence[str] = (), rows: Sequence[str] = (), children_of: Sequence[str] = ()
-    ) -> list[Step]:
-        """Return steps of the run, each once, in no order.
-
-        These are the steps `near`, their ancestors, and all children of both that are not items of a foreach; the steps
-        `rows`; and all children of the steps `children_of`.
-        """
-
-    async def list_steps(self, run_id: str, after_id: str | None, limit: int, *, with_inbox: bool = False) -> list[Step]:
-        """Return a page of the run's steps in order of id; `with_inbox`: the first `limit` of those with a non-empty inbox."""
-
-    async def find_step(self, step_id: str) -> Step | None:
-        """Return the step with that id, of any run."""
-
-    async def find_flow(self, flow_id: str) -> Flow | None:
-        """Return the flow with that digest."""
-
-    async def publish_flow(self, namespace: str, name: str, flow_id: str, actor: str) -> FlowVersion:
-        """Publish the flow as the next version of the name; if it already is the newest version, change nothing."""
-
-    async def find_flow_version(self, namespace: str, name: str, version: int | None = None) -> FlowVersion | None:
-        """Return a version of a published flow, the newest by default."""
-
-    async def list_flow_versions(self, namespace: str, name: str | None = None) -> list[FlowVersion]:
-        """Return all versions of one name, or the newest version of every name."""
-
-    async def find_blobs(self, digests: Sequence[str]) -> dict[str, str]:
-        """Return the large values that exist, by digest."""
-
-
-class ScanRange(NamedTuple):
-    """A part of the runs or tasks (`entity`) of a namespace: those after the position `before`, created at `after` or later."""
-
-    entity: str
-    namespace: str
-    before: Place = NEWEST
-    after: int = 0
-
-
-class SearchStore(Protocol):
-    """Finds runs and tasks. Units write tags (`PutTags`); the store keeps the words of errors itself."""
-
-    async def list_tags(self, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Return the tags of runs and tasks in stored form (`model.tags`), by id; those without tags are left out."""
-
-    async def list_tagged(self, span: ScanRange, key: str, value: str, limit: int) -> list[Place]:
-        """Return up to `limit` runs or tasks of the span with that tag, newest first."""
-
-    async def list_with_words(self, span: ScanRange, words: Sequence[str], limit: int) -> list[Place]:
-        """Return at least `limit` runs, or ended tasks, of the span whose error has all these words, newest first.
-
-        Fewer means that there are no others. A word may end in `*`. Encoded errors are not found.
-        """
-
-    async def list_failing_tasks(self, span: ScanRange, limit: int) -> list[Place]:
-        """Return up to `limit` live tasks of the span with an error, newest first."""
-
-    async def list_run_names(self, prefix: str, limit: int) -> list[str]:
-        """Return up to `limit` names of workflows and functions with runs, of any namespace, that begin with the prefix."""
-
-    async def list_ids(self, entity: str, namespace: str, first: str, last: str, limit: int) -> list[str]:
-        """Return up to `limit` ids of runs, tasks, steps, or records of that entity, from `first` to `last`, the greatest first."""
-
-
-class RecordStore(Protocol):
-    """Reads of records, messages and effect outcomes. Units write them (`Store.commit`)."""
-
-    async def find(self, record_id: str) -> Record | None:
-        """Return the record, live or ended."""
-
-    async def find_named(self, namespace: str, entity: str, name: str) -> Record | None:
-        """Return the live record with that name."""
-
-    async def list_matching(self, which: RecordFilter, limit: int) -> list[Record]:
-        """Return up to `limit` records, newest first (by id)."""
-
-    async def count(self, namespace: str, entity: str) -> dict[str, int]:
-        """Count the records of the entity by state."""
-
-    async def list_items(
-        self, record_id: str, after_key: str | None = None, limit: int = 1000, *, keys: Sequence[str] | None = None
-    ) -> list[RecordItem]:
-        """Return a page of the record's items in order of key (by code point), or all items that exist among the keys."""
-
-    async def list_messages(self, run_id: str, limit: int, after_seq: int = 0) -> list[Message]:
-        """Return up to `limit` messages that the run has not consumed, in order of arrival.
-
-        The messages read at a version of the run are all messages that exist at that version.
-        """
-
-    async def find_outcomes(self, keys: Sequence[str]) -> list[EffectOutcome]:
-        """Return the recorded outcomes of the effects with these keys."""
-
-    async def list_outcomes(self, root_ids: Sequence[str], after_key: str | None, limit: int) -> list[EffectOutcome]:
-        """Return a page of the outcomes of those trees' effects, in order of key (by code point)."""
-
-    async def list_unknown(self, which: EffectFilter, limit: int) -> list[EffectOutcome]:
-        """Return up to `limit` effects that have become unknown (`unknown_at`) and are still `unknown`, newest first."""
-
-    async def count_unknown(self, root_ids: Sequence[str]) -> int:
-        """Count the effects of those trees that are `unknown`: begun, with no recorded end."""
-
-
-class LogStore(Protocol):
-    """Transitions, numbered by seq, and log lines."""
-
-    seqs_in_order: bool
-    """Whether transitions are committed in the order of their seqs."""
-
-    async def list_transitions(self, *entity_ids: str) -> list[Transition]:
-        """Return the transitions of these entities, in order of entity and version; the end of a finished task is the last of
-        them."""
-
-    async def list_takeovers(self, run_id: str, limit: int) -> list[Transition]:
-        """Return the last `limit` expiries of leases on tasks of the run, oldest first; the actor is the owner that lost one."""
-
-    async def list_histories(self, after_id: str | None, limit: int) -> list[EntityHistory]:
-        """Return the histories of up to `limit` tasks, runs and records after `after_id`, in order of id.
-
-        Each history is read at one instant.
-        """
-
-    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[TransitionEvent]:
-        """Return up to `limit` transitions with a seq above `after_seq` and up to `until_seq`, in order, read at one instant.
-
-        If `seqs_in_order`, every transition before a returned one is visible too. Otherwise one may appear up to 15 s later
-        (D9). Gaps in the numbers are normal.
-        """
-
-    async def find_last_seq(self) -> int:
-        """Return the last seq assigned to a transition, committed or not."""
-
-    async def tally(self, after_seq: int, until_seq: int) -> list[Tally]:
-        """Count the transitions of tasks by minute, among the transitions with a seq above `after_seq` and up to `until_seq`.
-
-        Reads all of these transitions, so callers bound the range. Excludes transitions of pruned tasks.
-        """
-
-    async def list_ends(self, limit: int) -> list[TaskEnd]:
-        """The last `limit` ends of tasks, without pruned ones; reads no more rows than that."""
-
-    async def append_lines(self, lines: Sequence[LogLine]) -> None:
-        """Store log lines. They are not fenced and have no order relative to commits."""
-
-    async def list_lines(self, task_id: str, limit: int) -> list[LogLine]:
-        """Return the task's last `limit` lines, oldest first."""
-
-    async def page_run_lines(
-        self, run_id: str, limit: int, before: int | None = None, after: int | None = None
-    ) -> list[tuple[int, LogLine]]:
-        """Return numbered lines of a run (of its tasks and its flow) in the order of writing.
-
-        These are the first `limit` lines after the number `after`, or else the last `limit` lines before the number
-        `before` (by default, the last lines).
-        """
-
-
-class TraceStore(Protocol):
-    """Reads of whole trees; each uses an index, and costs as much as the trees have rows, up to `limit`."""
-
-    async def list_roots(self, namespace: str, trace_id: str, limit: int) -> list[str]:
-        """Return up to `limit` ids of the runs and tasks that began a tree in this trace, newest first."""
-
-    async def find_trees(
-        self, root_ids: Sequence[str], runs: int, tasks: int, records: int
-    ) -> tuple[list[Run], list[TreeTask], list[Record]]:
-        """Return up to so many runs, tasks (live and finished) and records of the trees, each oldest first (by id)."""
-
-
-class StreamStore(Protocol):
-    """Reads of streams; each uses an index. Offsets become visible in order: one that appears has all smaller ones before it."""
-
-    async def list_of(self, owner_ids: Sequence[str]) -> list[Stream]:
-        """Return the streams of these runs and tasks, in order of owner and name (by code point)."""
-
-    async def list_chunks(self, owner_id: str, name: str, offset: int, limit: int) -> list[StreamChunk]:
-        """Return up to `limit` chunks in order of offset, from the one that contains `offset` or else the next one.
-
-        The first one may end before `offset` if the chunk that contained it was removed: a writer's last abandoned
-        generation is kept, and older ones are removed when the next one is abandoned.
-        """
-
-    async def count_entries(self, owner_id: str, name: str, writer: str) -> int:
-        """Return how many entries the last session of the writer has appended."""
 
 
 class Store(Protocol):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from treadle.api.wire import Instant
+from treadle.kernel.store.database import Port, uses
 from treadle.model.errors import Unsupported
 from treadle.stores.postgres.connection.connect import PostgresConnection
 from treadle.stores.postgres.connection.schema import read_version
 from treadle.stores.postgres.database import PostgresDatabase, PostgresSession
-from treadle.stores.shared import Port, uses
 from treadle.stores.statements import load_statements
 
 if TYPE_CHECKING:

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import msgspec
 
+from treadle.kernel.store.database import uses
 from treadle.kernel.store.transfer import BATCH, StoredRow
 from treadle.model.names import QueueKey
 from treadle.stores.postgres.database import PostgresSession
 from treadle.stores.rules.namespaces import columns_of, reading_statements, to_common
-from treadle.stores.shared import NamespacePort, TableRow, list_queues, uses
+from treadle.stores.shared import NamespacePort, TableRow, list_queues
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "namespaces.sql")

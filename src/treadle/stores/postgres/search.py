@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.kernel.store.ports import ScanRange
 from treadle.kernel.store.queries import Place
-from treadle.stores.shared import SearchPort, places, values_of
+from treadle.kernel.store.reads import ScanRange, SearchStore, places, values_of
 
 _SORT_LIMIT = 1_000
 """Errors with the same words that are read and sorted."""
@@ -16,7 +15,7 @@ _SCAN_ROWS = 20_000
 """The newest errors, among which those with common words are looked for."""
 
 
-class PostgresSearch(SearchPort):
+class PostgresSearch(SearchStore):
     """The `SearchStore` of PostgreSQL."""
 
     async def list_with_words(self, span: ScanRange, words: Sequence[str], limit: int) -> list[Place]:

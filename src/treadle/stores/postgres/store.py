@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 import asyncpg
 
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.reads import DeadLetterStore, LogStore, RecordStore, RunStore, StreamStore, TraceStore
 from treadle.kernel.store.units import Unit, UnitAnswer
+from treadle.kernel.store.usage import UsageStore
 from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen
 from treadle.stores.commit import commit
@@ -25,8 +27,7 @@ from treadle.stores.postgres.partitions import PostgresRetention
 from treadle.stores.postgres.search import PostgresSearch
 from treadle.stores.postgres.servers import LivenessLocks, PostgresServers
 from treadle.stores.postgres.tasks import PostgresTasks, read_clock
-from treadle.stores.shared import DeadLetterPort, Log, OperatorPort, RecordPort, RunPort, StreamPort, Traces
-from treadle.stores.usage import UsageLedger
+from treadle.stores.shared import OperatorPort
 
 COMMIT_TIMEOUT = STATEMENT_TIMEOUT_FOR / 1000
 """Seconds after which the store gives up a commit, to be sent again: followers of events wait no longer for a seq (D9)."""
@@ -53,16 +54,16 @@ class PostgresStore(Store):
         self._notifier: ChannelNotifier | None = None
         self._watching: asyncio.Task[None] | None = None
         self.tasks = PostgresTasks(database)
-        self.dead_letters = DeadLetterPort(database)
-        self.runs = RunPort(database)
+        self.dead_letters = DeadLetterStore(database)
+        self.runs = RunStore(database)
         self.search = PostgresSearch(database)
-        self.records = RecordPort(database)
-        self.log = Log(database)
+        self.records = RecordStore(database)
+        self.log = LogStore(database)
         self.servers = PostgresServers(database)
         self.operators = Operators(database)
-        self.usage = UsageLedger(database)
-        self.traces = Traces(database)
-        self.streams = StreamPort(database)
+        self.usage = UsageStore(database)
+        self.traces = TraceStore(database)
+        self.streams = StreamStore(database)
         self.retention = PostgresRetention(database)
         self.namespaces = PostgresNamespaces(database)
         self.health = PostgresHealth(database)

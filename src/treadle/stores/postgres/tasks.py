@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from treadle.kernel.store.database import reads
 from treadle.kernel.store.queries import Woken
 from treadle.model.clock import Clock
 from treadle.model.names import QueueKey
@@ -18,7 +19,7 @@ from treadle.stores.limits import Key, admit, fill, go_back, list_rated, take_tu
 from treadle.stores.postgres.connection.connect import PostgresConnection
 from treadle.stores.postgres.database import PostgresDatabase, PostgresSession
 from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
-from treadle.stores.shared import TaskPort, reads
+from treadle.stores.shared import TaskPort
 from treadle.stores.statements import COLUMN_SETS, load_statements
 
 _IS_SNAPSHOT_OLD = load_statements(__package__, "tasks.sql")["is_snapshot_old"]

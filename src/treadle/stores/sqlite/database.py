@@ -85,7 +85,7 @@ class InlineChannel:
                 self._connection = None
 
 
-class _Job:
+class Job:
     """Work, and the future of its caller."""
 
     __slots__ = ("future", "last", "loop", "work")
@@ -104,7 +104,7 @@ class _Job:
                 pass  # the loop is closed
 
 
-def _nothing(connection: apsw.Connection) -> None:
+def do_nothing(connection: apsw.Connection) -> None:
     """Do nothing: the work of the last job, which ends the thread."""
 
 
@@ -129,19 +129,19 @@ class ThreadChannel:
         self.fuse = Fuse(shown)
         self._closed = False
         self._lock = Lock()
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     async def call(self, work: Work[T]) -> T:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._put(_Job(work, future, loop))
+        self._put(Job(work, future, loop))
         return await future
 
     def call_blocking(self, work: Work[T]) -> T:
         future: Future[T] = Future()
-        self._put(_Job(work, future, None))
+        self._put(Job(work, future, None))
         return future.result()
 
     async def close(self) -> None:
@@ -151,11 +151,11 @@ class ThreadChannel:
             if self._closed:
                 return
             self._closed = True
-            self._jobs.put(_Job(_nothing, gone, loop, last=True))
+            self._jobs.put(Job(do_nothing, gone, loop, last=True))
         await gone
         self._thread.join()
 
-    def _put(self, job: _Job) -> None:
+    def _put(self, job: Job) -> None:
         with self._lock:
             if self._closed:
                 raise NotOpen
@@ -173,7 +173,7 @@ class ThreadChannel:
         finally:
             job.answer(None, None)
 
-    def _do(self, job: _Job, connection: apsw.Connection | None) -> apsw.Connection | None:
+    def _do(self, job: Job, connection: apsw.Connection | None) -> apsw.Connection | None:
         if job.future.cancelled():
             return connection
         try:

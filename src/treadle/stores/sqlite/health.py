@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import apsw
 
+from treadle.kernel.store.database import Port, reads
 from treadle.model.errors import Refused, StoreDamaged, StoreError
-from treadle.stores.shared import Port, reads
 from treadle.stores.sqlite.connection.commits import find_missing, forget
 from treadle.stores.sqlite.connection.connect import connect, read_row, read_value, reading, refuse_writes, translated
 from treadle.stores.sqlite.connection.schema import read_version

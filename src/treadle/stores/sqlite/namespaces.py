@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 
+from treadle.kernel.store.database import reads
 from treadle.kernel.store.transfer import NamespaceImport, StoredRow
 from treadle.model.names import QueueKey
 from treadle.stores.rules.namespaces import columns_of, reading_statements, to_common
-from treadle.stores.shared import NamespacePort, TableRow, list_queues, reads
+from treadle.stores.shared import NamespacePort, TableRow, list_queues
 from treadle.stores.sqlite.database import SqliteDatabase, SqliteSession
 from treadle.stores.statements import load_statements
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from treadle.kernel.store.reads import RecordStore
 from treadle.kernel.store.records import RecordFilter
-from treadle.stores import shared
 
 
-class SqliteRecords(shared.RecordPort):
+class SqliteRecords(RecordStore):
     """The `RecordStore` of SQLite."""
 
     def _list_statement(self, which: RecordFilter) -> str:

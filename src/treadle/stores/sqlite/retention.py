@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from treadle.kernel.store.database import uses
 from treadle.kernel.store.queries import Pruned, Rules
 from treadle.model.errors import Unsupported
 from treadle.stores.retention import RetentionPort
-from treadle.stores.shared import uses
 from treadle.stores.sqlite.connection.connect import read_row
 from treadle.stores.sqlite.database import SqliteSession
 from treadle.stores.statements import load_statements

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.kernel.store.ports import ScanRange
 from treadle.kernel.store.queries import Place
-from treadle.stores.shared import SearchPort, places, values_of
+from treadle.kernel.store.reads import ScanRange, SearchStore, places, values_of
 
 
-class SqliteSearch(SearchPort):
+class SqliteSearch(SearchStore):
     """The `SearchStore` of SQLite."""
 
     async def list_with_words(self, span: ScanRange, words: Sequence[str], limit: int) -> list[Place]:

@@ -15,10 +15,12 @@ import apsw
 import msgspec
 
 from treadle.kernel.store.ports import CHANGED, Store
+from treadle.kernel.store.reads import DeadLetterStore, LogStore, RunStore, StreamStore, TraceStore
 from treadle.kernel.store.units import Unit, UnitAnswer
+from treadle.kernel.store.usage import UsageStore
 from treadle.model.clock import Clock
 from treadle.stores.commit import commit
-from treadle.stores.shared import DeadLetterPort, Log, OperatorPort, RunPort, StreamPort, Traces, list_queues
+from treadle.stores.shared import OperatorPort, list_queues
 from treadle.stores.sqlite.connection.clocks import check_clocks
 from treadle.stores.sqlite.connection.commits import CommitCounter, check_gone, check_header
 from treadle.stores.sqlite.connection.connect import (
@@ -42,7 +44,6 @@ from treadle.stores.sqlite.retention import SqliteRetention
 from treadle.stores.sqlite.search import SqliteSearch
 from treadle.stores.sqlite.servers import SqliteServers
 from treadle.stores.sqlite.tasks import SqliteTasks, make_queues
-from treadle.stores.usage import UsageLedger
 
 Heard = Callable[[tuple[int, ...]], None]
 
@@ -108,16 +109,16 @@ class SqliteStore(Store):
         self._signals = None if path is None else SignalSocket(path)
         self._counter: CommitCounter | None = None
         self.tasks = SqliteTasks(database)
-        self.dead_letters = DeadLetterPort(database)
-        self.runs = RunPort(database)
+        self.dead_letters = DeadLetterStore(database)
+        self.runs = RunStore(database)
         self.search = SqliteSearch(database)
         self.records = SqliteRecords(database)
-        self.log = Log(database)
+        self.log = LogStore(database)
         self.servers = SqliteServers(database)
         self.operators = OperatorPort(database)
-        self.usage = UsageLedger(database)
-        self.traces = Traces(database)
-        self.streams = StreamPort(database)
+        self.usage = UsageStore(database)
+        self.traces = TraceStore(database)
+        self.streams = StreamStore(database)
         self.retention = SqliteRetention(database)
         self.namespaces = SqliteNamespaces(database)
         self.health = SqliteHealth(database)

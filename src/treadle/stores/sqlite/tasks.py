@@ -14,6 +14,7 @@ from typing import Any
 import apsw
 import msgspec
 
+from treadle.kernel.store.database import reads, uses, writes
 from treadle.kernel.store.queries import Woken
 from treadle.model.lists import QueueRule
 from treadle.model.names import QueueKey
@@ -21,7 +22,7 @@ from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Task
 from treadle.stores.limits import Key, admit, fill, go_back, list_rated, take_turns
 from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
-from treadle.stores.shared import TaskPort, list_queues, queue_rule, reads, uses, writes
+from treadle.stores.shared import TaskPort, list_queues, queue_rule
 from treadle.stores.sqlite.connection.connect import read_row, read_value, to_json, writing
 from treadle.stores.sqlite.database import SqliteDatabase, SqliteSession
 from treadle.stores.statements import load_statements

@@ -11,12 +11,12 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from treadle.kernel.store.database import Port
 from treadle.kernel.store.operator_ports import LeaseConnection
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Membership, Renewal
 from treadle.kernel.store.units import Unit, UnitAnswer
 from treadle.model.tasks import Claim, Server
-from treadle.stores.shared import Port
 from treadle.stores.sqlite import SqliteStore
 from treadle.testing.simulation.process import Process
 

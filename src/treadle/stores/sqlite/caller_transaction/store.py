@@ -12,7 +12,7 @@ from functools import cache
 from queue import Empty, SimpleQueue
 from threading import Lock
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -21,7 +21,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, NotOpen, Refused, StoreBusy, Unsupported
 from treadle.stores.sqlite.connection.connect import Fuse, add_shapes, has_shapes, remove_shapes, translated, writing
 from treadle.stores.sqlite.connection.schema import own_names
-from treadle.stores.sqlite.database import Channel, ThreadChannel, Tidy, Work
+from treadle.stores.sqlite.database import Channel, Job, ThreadChannel, Tidy, Work, do_nothing
 from treadle.stores.sqlite.store import SqliteStore
 from treadle.stores.statements import load_statements
 
@@ -108,14 +108,6 @@ class _Rollback(Exception):
     """Ends the transaction without a commit."""
 
 
-class _TransactionJob(NamedTuple):
-    """Work, or None for the end of the transaction, which `commits` or not."""
-
-    work: Work[Any] | None
-    future: asyncio.Future[Any]
-    commits: bool = False
-
-
 class CallerTransactionChannel:
     """Runs work inside one transaction of the writer; nothing else is written meanwhile, by any process."""
 
@@ -125,8 +117,9 @@ class CallerTransactionChannel:
         self.fuse: Fuse = writer.fuse
         self._writer, self._shown = writer, shown
         self._loop = asyncio.get_running_loop()
-        self._jobs: SimpleQueue[_TransactionJob] = SimpleQueue()
+        self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._lock = Lock()
+        self._commits = False
         self._ended: str | None = None
         self._began: asyncio.Future[None] = self._loop.create_future()
         self._holding = self._loop.create_task(self._hold())
@@ -139,7 +132,8 @@ class CallerTransactionChannel:
 
     async def end(self, *, commits: bool) -> None:
         """Commit or roll back, and wait until that is done; raises if the commit failed or the transaction had ended before."""
-        self._put(_TransactionJob(None, self._loop.create_future(), commits))
+        self._commits = commits
+        self._put(Job(do_nothing, self._loop.create_future(), self._loop, last=True))
         holding = asyncio.shield(self._holding)
         try:
             await holding
@@ -149,7 +143,7 @@ class CallerTransactionChannel:
 
     async def call(self, work: Work[T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
-        if not self._put(_TransactionJob(work, future)):
+        if not self._put(Job(work, future, self._loop)):
             raise StoreBusy(self._ended or "The transaction has ended.")
         return await future
 
@@ -159,7 +153,7 @@ class CallerTransactionChannel:
     async def close(self) -> None:
         pass  # it ends with its transaction
 
-    def _put(self, job: _TransactionJob) -> bool:
+    def _put(self, job: Job) -> bool:
         with self._lock:
             if self._ended is None:
                 self._jobs.put(job)
@@ -174,51 +168,38 @@ class CallerTransactionChannel:
         ended = "The transaction has ended."
         try:
             with writing(connection):
-                self._tell(self._began, None, None)
+                Job(do_nothing, self._began, self._loop).answer(None, None)
                 while True:
                     try:
                         job = self._jobs.get(timeout=max(until - perf_counter(), 0.0))
                     except Empty:
                         ended = f"The transaction took longer than {TRANSACTION_TIMEOUT:g} s, and was rolled back: keep it short."
                         raise _Rollback from None
-                    if job.work is None:
-                        if not job.commits:
+                    if job.last:
+                        if not self._commits:
                             raise _Rollback
                         return
-                    self._do(job, job.work, connection)
+                    self._do(job, connection)
                     if not connection.in_transaction:
                         ended = "SQLite rolled the transaction back after an error."
                         raise _Rollback
         finally:
             self._finish(ended)
 
-    def _do(self, job: _TransactionJob, work: Work[Any], connection: apsw.Connection) -> None:
+    def _do(self, job: Job, connection: apsw.Connection) -> None:
         try:
             with translated(self._shown):
-                result = work(connection)
+                result = job.work(connection)
         except Exception as error:
-            self._tell(job.future, None, error)
+            job.answer(None, error)
         else:
-            self._tell(job.future, result, None)
+            job.answer(result, None)
 
     def _finish(self, ended: str) -> None:
         with self._lock:
             self._ended = ended
             while not self._jobs.empty():
-                self._tell(self._jobs.get().future, None, StoreBusy(ended))
-
-    def _tell(self, future: asyncio.Future[Any], result: object, error: Exception | None) -> None:
-        def resolve() -> None:
-            if not future.done():
-                if error is None:
-                    future.set_result(result)
-                else:
-                    future.set_exception(error)
-
-        try:
-            self._loop.call_soon_threadsafe(resolve)
-        except RuntimeError:
-            pass  # the loop is closed
+                self._jobs.get().answer(None, StoreBusy(ended))
 
 
 class _Reader:
