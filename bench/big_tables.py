@@ -30,10 +30,10 @@ from bench.growth import BATCH, IDS, QUEUE, insert
 from bench.history import INDEXES, execute, fill, fill_partitions, finished_bytes, live_bytes, log_position, table_bytes
 from bench.results import table
 from bench.servers import second_store
+from treadle.kernel.store.database import ScanRange
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.queries import DeadLetterFilter, RunFilter, TaskFilter
-from treadle.kernel.store.reads import ScanRange
 from treadle.kernel.store.retention import Retention
 from treadle.kernel.store.units import Finish, Unit
 from treadle.kernel.store.verify import verify_page

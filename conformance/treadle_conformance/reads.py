@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.queries import FinishedCounts, TaskFilter
 from treadle.kernel.store.units import Finish, Revive
 from treadle.kernel.store.verify import check_history, verify
 from treadle.model.names import QueueKey
@@ -207,11 +207,11 @@ async def test_a_queue_with_nothing_ready_has_no_oldest_due(store):
 
 
 async def test_finished_tasks_are_counted_by_state(store):
-    assert await store.tasks.count_finished() == {}
+    assert await store.tasks.count_finished() == FinishedCounts({})
     for settlement in (succeed(), succeed(), fail()):
         taken = await put_and_claim(store)
         await settle(store, taken.claim, settlement)
-    assert await store.tasks.count_finished() == {"completed": 2, "failed": 1}
+    assert await store.tasks.count_finished() == FinishedCounts({"completed": 2, "failed": 1})
 
 
 # --- transitions and histories ---

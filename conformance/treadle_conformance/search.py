@@ -14,10 +14,10 @@ from treadle.kernel.search.plan import Subject, error_text, matches
 from treadle.kernel.search.query import parse
 from treadle.kernel.search.service import Search
 from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.database import ScanRange
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.kernel.store.queries import NEWEST, Place, Rules, RunFilter, TaskFilter
-from treadle.kernel.store.reads import ScanRange
 from treadle.kernel.store.units import Finish, PutRun, PutTags, RunTransition, Unit
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.names import DEFAULT_NAMESPACE

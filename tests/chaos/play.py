@@ -213,7 +213,7 @@ class Run:
         finished, moved_at, give_up_at = 0, self._passed(), self._passed() + self._plan.deadline
         while not await self._is_done(engine):
             self._check_client()
-            now = sum((await engine.kernel.store.tasks.count_finished()).values())
+            now = sum((await engine.kernel.store.tasks.count_finished()).by_state.values())
             if now > finished:
                 finished, moved_at = now, self._passed()
             if self._passed() > min(moved_at + self._plan.patience, give_up_at):

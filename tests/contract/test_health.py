@@ -169,7 +169,7 @@ async def test_a_backup_of_a_store_that_is_written_to_is_of_one_moment(database:
     copy = SqliteStore(str(path), clock=ManualClock())
     await copy.open(migrate=False)
     assert len(await copy.tasks.find_many([claim.task_id for claim in before], ended=True)) == 20
-    finished = (await copy.tasks.count_finished())["completed"]
+    finished = (await copy.tasks.count_finished()).by_state["completed"]
     (depth,) = [each for each in await copy.tasks.list_depths() if each.queue == OTHER]
     assert depth.ready == finished  # each end is there with what follows from it
     assert (await verify(copy)).problems == ()

@@ -357,7 +357,7 @@ class QueueMachine(RuleBasedStateMachine):
             (task_id, result) for task_id, result in done.items() if result
         )
         assert sorted(task.id for task in found) == sorted(done)
-        assert sum(self.do(self.store.tasks.count_finished()).values()) == len(done)
+        assert sum(self.do(self.store.tasks.count_finished()).by_state.values()) == len(done)
 
     @invariant()
     def the_log_explains_the_rows(self) -> None:

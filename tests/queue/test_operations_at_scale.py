@@ -56,7 +56,7 @@ async def test_dead_letters_are_retried_in_bounded_batches_while_workers_drain_t
 async def until(engine: Engine, letters: DeadLetterFilter, failed: int, completed: int = 0) -> None:
     """Wait until so many have failed and completed, and nothing is under way."""
     while True:
-        counts = await engine.kernel.store.tasks.count_finished()
+        counts = (await engine.kernel.store.tasks.count_finished()).by_state
         if (await engine.kernel.store.dead_letters.count(letters))[0] == failed and counts.get("completed", 0) == completed:
             return
         await asyncio.sleep(0.05)
@@ -89,7 +89,7 @@ async def test_a_store_that_work_passes_through_stays_as_small_as_it_was(request
                 ]
                 await asyncio.gather(*[engine.result(task) for task in made])
                 report = await engine.kernel.retention.prune()
-                assert (report.trees, await engine.kernel.store.tasks.count_finished()) == (size, {})
+                assert (report.trees, (await engine.kernel.store.tasks.count_finished()).by_state) == (size, {})
                 sizes.append((await engine.kernel.store.health.check()).bytes)
                 began = clock.monotonic()
                 await engine.result(await engine.enqueue("pass", {"text": ""}))

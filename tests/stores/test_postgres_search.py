@@ -7,8 +7,8 @@ from itertools import product
 
 import pytest
 
+from treadle.kernel.store.database import ScanRange
 from treadle.kernel.store.queries import NEWEST, Place
-from treadle.kernel.store.reads import ScanRange
 from treadle.kernel.store.units import Finish, PutRun, RunTransition, Unit
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.values import encode

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from tests.limits import BOUND
 
-from treadle.kernel.store.queries import Renewal
+from treadle.kernel.store.queries import FinishedCounts, Renewal
 from treadle.kernel.store.units import Finish, Park, Revive, Seen, Unit, Verdict
 from treadle.model.errors import NotOpen, SchemaBehind, SchemaTooNew, StoreReadOnly, StoreUnavailable
 from treadle.model.names import QueueKey
@@ -105,7 +105,7 @@ async def test_the_schema_goes_up_down_and_up_again(store: PostgresStore, postgr
     with pytest.raises(SchemaBehind):
         await store.tasks.count_finished()
     await store.migrate_to(LATEST)
-    assert await store.tasks.count_finished() == {}
+    assert await store.tasks.count_finished() == FinishedCounts({})
     with pytest.raises(SchemaTooNew):
         await store.migrate_to(LATEST + 1)
 

@@ -68,6 +68,8 @@ class StoreInfo(ApiRecord, frozen=True):
     """Kind, versions and sizes; the keys depend on the kind."""
     finished: dict[str, int]
     """Finished tasks by state, in all namespaces."""
+    finished_exact: bool
+    """False: the numbers are estimates, because there are more than a million finished tasks."""
     queues: list[QueueDepths]
     health: StoreHealth
 

@@ -57,10 +57,12 @@ class Maintenance(Service):
         store = self._store
         described = await store.health.describe()
         health = await store.health.check()
+        finished = await store.tasks.count_finished()
         return StoreInfo(
             store=store.url,
             described=described,
-            finished=await store.tasks.count_finished(),
+            finished=finished.by_state,
+            finished_exact=finished.exact,
             queues=[record_of(QueueDepths, depth, depth.queue) for depth in await self._reads.list_depths()],
             health=replace(health, findings=list(findings(health))),
         )

@@ -12,6 +12,7 @@ import msgspec
 
 from treadle.kernel.store.database import ReadPort, unique, uses, writes
 from treadle.kernel.store.queries import (
+    FinishedCounts,
     LeaseExtension,
     QueueDepth,
     Renewal,
@@ -171,8 +172,8 @@ class TaskPort(ReadPort):
             for queue_id, namespace, kind, task_list, name, *counts in await self._database.fetch("list_depths")
         ]
 
-    async def count_finished(self) -> dict[str, int]:
-        return dict(await self._database.fetch("count_finished"))
+    async def count_finished(self) -> FinishedCounts:
+        return FinishedCounts(dict(await self._database.fetch("count_finished")))
 
 
 class NamespacePort(ReadPort):

@@ -14,10 +14,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from treadle.kernel.core import Core, Service
 from treadle.kernel.search.plan import KEYS_LIMIT, SearchPlan, Subject, error_text, matches, plan, roots
 from treadle.kernel.search.query import Condition, Field, Instant, Query, QueryGroup, parse, parts_of
+from treadle.kernel.store.database import ScanRange, SearchStore
 from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import NEWEST, Place, RunFilter, TaskFilter
-from treadle.kernel.store.reads import ScanRange, SearchStore
 from treadle.model.errors import TreadleError
 from treadle.model.ids import Ref, id_time, parse_id, uuid7
 from treadle.model.runs import Run

@@ -20,10 +20,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from treadle.kernel.store.database import DeadLetterStore, LogStore, RecordStore, RunStore, StreamStore, TraceStore
 from treadle.kernel.store.operator_ports import ServerStore
 from treadle.kernel.store.ports import Store, TaskStore
 from treadle.kernel.store.queries import EntityHistory, FailedRun, OpenWork, Renewal, TransitionEvent
-from treadle.kernel.store.reads import DeadLetterStore, LogStore, RecordStore, RunStore, StreamStore, TraceStore
 from treadle.kernel.store.records import (
     AppendStream,
     Await,

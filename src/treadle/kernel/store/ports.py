@@ -14,15 +14,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
+from treadle.kernel.store.database import DeadLetterStore, LogStore, RecordStore, RunStore, SearchStore, StreamStore, TraceStore
 from treadle.kernel.store.operator_ports import HealthStore, NamespaceStore, OperatorStore, RetentionStore, ServerStore
 from treadle.kernel.store.queries import (
+    FinishedCounts,
     LeaseExtension,
     QueueDepth,
     Renewal,
     TaskFilter,
     Woken,
 )
-from treadle.kernel.store.reads import DeadLetterStore, LogStore, RecordStore, RunStore, SearchStore, StreamStore, TraceStore
 from treadle.kernel.store.units import Unit, UnitAnswer
 from treadle.kernel.store.usage import UsageStore
 from treadle.model.names import QueueKey
@@ -117,8 +118,11 @@ class TaskStore(Protocol):
     async def list_depths(self) -> list[QueueDepth]:
         """Return the depth of every queue that has a live task."""
 
-    async def count_finished(self) -> dict[str, int]:
-        """Count finished tasks by state, without reading a long history: numbers above 20,000 may be estimates."""
+    async def count_finished(self) -> FinishedCounts:
+        """Count finished tasks by state. The numbers may be estimates, and not `exact`, of a history of over a million tasks.
+
+        An estimate counts a task in no other state than its own.
+        """
 
 
 class Store(Protocol):

@@ -268,6 +268,14 @@ class StepTask(msgspec.Struct, frozen=True):
     attempt: int
 
 
+class FinishedCounts(NamedTuple):
+    """The numbers of finished tasks by state."""
+
+    by_state: dict[str, int]
+    exact: bool = True
+    """False: estimated from a sample."""
+
+
 class QueueDepth(msgspec.Struct, frozen=True):
     """The number of live tasks of a queue. `oldest_due_at` is the due time of the task that has been ready longest."""
 

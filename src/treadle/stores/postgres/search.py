@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from treadle.kernel.store.database import ScanRange, SearchStore, places, values_of
 from treadle.kernel.store.queries import Place
-from treadle.kernel.store.reads import ScanRange, SearchStore, places, values_of
 
 _SORT_LIMIT = 1_000
 """Errors with the same words that are read and sorted."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import asyncpg
 
+from treadle.kernel.store.database import DeadLetterStore, LogStore, RecordStore, RunStore, StreamStore, TraceStore
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.reads import DeadLetterStore, LogStore, RecordStore, RunStore, StreamStore, TraceStore
 from treadle.kernel.store.units import Unit, UnitAnswer
 from treadle.kernel.store.usage import UsageStore
 from treadle.model.clock import Clock

@@ -10,7 +10,7 @@ import asyncpg
 import msgspec
 
 from treadle.kernel.store.database import reads
-from treadle.kernel.store.queries import Woken
+from treadle.kernel.store.queries import FinishedCounts, Woken
 from treadle.model.clock import Clock
 from treadle.model.names import QueueKey
 from treadle.model.states import FINAL_TASK_STATES
@@ -81,8 +81,10 @@ _SQL = load_statements(__package__, "tasks.sql")
 STARVED_LIMIT = 100
 """The number of keys that one wake-up checks for unused room."""
 
-COUNTED = 20_000
-"""The number of finished tasks up to which they are counted; of more, the numbers by state are estimated from statistics."""
+COUNT_LIMIT = 1_000_000
+"""The number of finished tasks up to which they are counted, in about a second; more are estimated from a sample."""
+SAMPLE = 50_000
+"""The number of finished tasks in a sample."""
 _FINAL = frozenset(FINAL_TASK_STATES)
 _decode_keys = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
@@ -171,9 +173,12 @@ class PostgresTasks(TaskPort):
         ((milliseconds,),) = await self._database.fetch("next_token_for", queue_ids=queue_ids)
         return None if milliseconds is None else int(milliseconds)
 
-    async def count_finished(self) -> dict[str, int]:
-        estimates = dict(await self._database.fetch("estimate_finished"))
-        return estimates if sum(estimates.values()) > COUNTED else await super().count_finished()
+    async def count_finished(self) -> FinishedCounts:
+        ((size,),) = await self._database.fetch("size_finished")
+        if size <= COUNT_LIMIT:
+            return await super().count_finished()
+        rows = await self._database.fetch("sample_finished", percent=100 * SAMPLE / max(size, SAMPLE))
+        return FinishedCounts({state: count for state, count in rows if count}, exact=False)
 
 
 async def _claim(

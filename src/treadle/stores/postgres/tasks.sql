@@ -474,24 +474,28 @@ from (
 join queues on queues.id = depth.queue_id
 order by depth.queue_id;
 
--- name: estimate_finished
--- Estimate the numbers of finished tasks by state from the statistics of the partitions; one without statistics counts as
--- completed.
-select coalesce(common.state, 'completed') as state, sum(part.rows * coalesce(common.share, 1))::bigint as count
+-- name: size_finished
+-- Return about how many tasks have finished; statistics alone, which follow within a second.
+select coalesce(sum(greatest(c.reltuples::double precision, pg_stat_get_live_tuples(c.oid), 0)), 0)::bigint
+from pg_inherits as i
+join pg_class as c on c.oid = i.inhrelid
+where i.inhparent = 'finished'::regclass;
+
+-- name: sample_finished(percent)
+-- Estimate the numbers of finished tasks by state from $1 percent of the pages of each partition. Dead letters are counted: few among
+-- many others might not be in the sample.
+select state, greatest(sum(sampled), case when state = 'failed' then (
+    select count(*) from finished where finished.state = 'failed' and finished.fingerprint is distinct from ''
+  ) else 0 end)::bigint as count
 from (
-  select c.relname, greatest(c.reltuples::double precision, pg_stat_get_live_tuples(c.oid)) as rows
-  from pg_inherits as i
-  join pg_class as c on c.oid = i.inhrelid
-  where i.inhparent = 'finished'::regclass
-) as part
-left join lateral (
-  select unnest(s.most_common_vals::text::text[]) as state, unnest(s.most_common_freqs) as share
-  from pg_stats as s
-  where s.schemaname = current_schema() and s.tablename = part.relname and s.attname = 'state'
-) as common on true
-where part.rows > 0
-group by 1
-having sum(part.rows * coalesce(common.share, 1)) >= 1;
+  select state, count(*) * 100 / $1::double precision as sampled
+  from finished tablesample system ($1::double precision)
+  group by state
+  union all
+  select 'failed', 0
+) as states
+group by state
+having sum(sampled) > 0 or state = 'failed';
 
 -- name: count_finished
 -- Count finished tasks by state.

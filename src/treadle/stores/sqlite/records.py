@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.kernel.store.reads import RecordStore
+from treadle.kernel.store.database import RecordStore
 from treadle.kernel.store.records import RecordFilter
 
 

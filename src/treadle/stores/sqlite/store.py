@@ -14,8 +14,8 @@ from threading import Lock
 import apsw
 import msgspec
 
+from treadle.kernel.store.database import DeadLetterStore, LogStore, RunStore, StreamStore, TraceStore
 from treadle.kernel.store.ports import CHANGED, Store
-from treadle.kernel.store.reads import DeadLetterStore, LogStore, RunStore, StreamStore, TraceStore
 from treadle.kernel.store.units import Unit, UnitAnswer
 from treadle.kernel.store.usage import UsageStore
 from treadle.model.clock import Clock

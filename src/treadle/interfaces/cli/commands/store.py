@@ -115,7 +115,8 @@ def _overview(info: StoreInfo, now: datetime) -> RenderableType:
         for name, value in info.described.items()
         if value is not None and name not in ("finished_tasks", "url")
     ]
-    finished = ", ".join(f"{count} {name}" for name, count in sorted(info.finished.items())) or "none"
+    about = "" if info.finished_exact else "about "
+    finished = ", ".join(f"{about}{count} {name}" for name, count in sorted(info.finished.items())) or "none"
     risks = [finding for finding in info.health.findings if finding.verdict != "ok"]
     parts: list[RenderableType] = [plain(info.store, "bold"), facts([*rows, ("finished", finished)])]
     for title, view, records in (
