@@ -79,11 +79,11 @@ async def python_figure(engine: Engine, kind: str, seconds: float) -> Figure:
     workers = engine.kernel.remote_workers
 
     async def enqueue() -> int:
-        await engine.enqueue("bench.parked", {"n": 1}, task_list="parked")
+        await engine.enqueue("bench.waiting", {"n": 1}, task_list="waiting")
         return 1
 
     async def batch() -> int:
-        await engine.enqueue_many([TaskSpec(name="bench.parked", payload={"n": 1}, task_list="parked") for _ in range(BATCH)])
+        await engine.enqueue_many([TaskSpec(name="bench.waiting", payload={"n": 1}, task_list="waiting") for _ in range(BATCH)])
         return BATCH
 
     async def work(worker_id: str, limit: int) -> int:

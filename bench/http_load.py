@@ -96,7 +96,7 @@ async def load(url: str, kind: str, seconds: float, token: str) -> Figure:
     connections = [Connection(url, token) for _ in range(CALLERS)]
     for connection in connections:
         await connection.open()
-    body = b'{"name":"bench.parked","payload":{"n":1},"task_list":"parked"}'
+    body = b'{"name":"bench.waiting","payload":{"n":1},"task_list":"waiting"}'
     batch = b'{"tasks":[' + b",".join([body] * BATCH) + b"]}"
     registered = await connections[0].post("/workers", json.dumps({"name": "bench", "handlers": [WORK]}).encode())
     worker = json.loads(registered)["worker_id"]

@@ -95,7 +95,7 @@ def _sqlite_with_history(path: str, name: str, batch: int) -> float:
     claim = (
         "update tasks set owner_id = 'bench', claim_version = claim_version + 1, claimed_at = 1, heartbeat_at = 1, wake_at = 2 "
         "where id in (select id from tasks where queue_id = ? and priority = ? and owner_id is null and wake_at is null "
-        "and hold = 0 order by due_at, id limit ?) returning id, payload"
+        "and blocked_by = 0 order by due_at, id limit ?) returning id, payload"
     )
     end = (
         f"insert into finished ({kept}, {', '.join(written)}) select {kept}, "
@@ -183,7 +183,7 @@ async def _postgres_with_history(url: str, name: str, batch: int) -> float:
     claim = await connection.prepare(
         "update tasks set owner_id = 'bench', claim_version = claim_version + 1, claimed_at = 1, heartbeat_at = 1, wake_at = 2 "
         "where id = any(array(select id from tasks where queue_id = $1 and priority = $2 and owner_id is null and wake_at is null "
-        "and hold = 0 order by due_at, id limit $3 for update skip locked)) returning id, payload"
+        "and blocked_by = 0 order by due_at, id limit $3 for update skip locked)) returning id, payload"
     )
     end = await connection.prepare(
         f"with gone as (delete from tasks where id = any($1::uuid[]) and owner_id = 'bench' returning *) "

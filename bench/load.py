@@ -46,7 +46,7 @@ WAIT = 20.0
 """Seconds that a long poll waits before it is sent again."""
 RETRY_AFTER = 1.0
 """Seconds until a refused call is sent again."""
-PARKED, WORK, NOBODY = "bench.parked", "bench.work", "bench.nobody"
+WAITING, WORK, NOBODY = "bench.waiting", "bench.work", "bench.nobody"
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
         ids: list[str] = []
         for start in range(0, sizes.queued, CHUNK):
             count = min(CHUNK, sizes.queued - start)
-            ids += [each.id for each in await engine.enqueue_many(TaskSpec(name=PARKED, payload={"n": n}) for n in range(count))]
+            ids += [each.id for each in await engine.enqueue_many(TaskSpec(name=WAITING, payload={"n": n}) for n in range(count))]
         say(f"{len(ids):,} tasks are queued")
     waiters: list[asyncio.Task[None]] = []
     try:

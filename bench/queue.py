@@ -103,7 +103,7 @@ async def enqueue_rates(engine: Engine, count: int) -> dict[str, float]:
 
     async def caller(times: int) -> None:
         for _ in range(times):
-            await engine.enqueue("bench.parked", task_list="parked")
+            await engine.enqueue("bench.waiting", task_list="waiting")
 
     started = time.perf_counter()
     await caller(singles)

@@ -157,8 +157,8 @@ def states_page() -> str:
         ]
     shown = [("running", "has an owner: a worker executes it"), ("paused", "is held: by an operator, its run, its list or a limit")]
     parts.append("## Shown states of a task\n\n" + "\n".join(f"- `{name}`: {text}." for name, text in shown))
-    holds = [(name, value) for name, value in vars(states.Hold).items() if name.isupper()]
-    parts.append("## Holds\n\n" + _table(["hold", "bit"], [[f"`{name.lower()}`", str(value)] for name, value in holds]))
+    reasons = [(name, value) for name, value in vars(states.BlockReason).items() if name.isupper()]
+    parts.append("## Block reasons\n\n" + _table(["reason", "bit"], [[f"`{name.lower()}`", str(value)] for name, value in reasons]))
     return _page(parts)
 
 
@@ -518,9 +518,9 @@ def http_page() -> str:
         "for people. "
         "See [access](../how-to/access.md) and [serving HTTP](../how-to/http.md).",
         "## Errors",
-        "The body of an error is a [Problem](#problem) with a `code`; programs decide by the code, people read `detail`. Each "
-        "operation lists its statuses; this is the status of every code in the [error tree](errors.md). 400 and 408 also answer "
-        "requests that cannot be read, or not in time.",
+        "The body of an error is a [ProblemDetails](#problemdetails) with a `code`; programs decide by the code, people read "
+        "`detail`. Each operation lists its statuses; this is the status of every code in the [error tree](errors.md). 400 and 408 "
+        "also answer requests that cannot be read, or not in time.",
         _table(["status", "codes"], _failures()),
     ]
     for operation in (each for group in operations(document).values() for each in group):

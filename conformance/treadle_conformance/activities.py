@@ -6,18 +6,18 @@ from typing import Any
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter, StepTask
-from treadle.kernel.store.units import HoldRun, RunTransition, Unit
+from treadle.kernel.store.units import BlockRun, RunTransition, Unit
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
 from treadle.model.runs import RANKS, Doing, Run
-from treadle.model.states import Hold
+from treadle.model.states import BlockReason
 from treadle_conformance.run_steps import advance, begin, live_of
 from treadle_conformance.suite import StoreClock
-from treadle_conformance.task_steps import claim, park, settle, succeed
+from treadle_conformance.task_steps import claim, requeue, settle, succeed
 
 ROOT, ONE, TWO = "W", "W/one", "W/two"
 DUE_IN = 60_000
 
-PARKED: tuple[tuple[Doing, dict[str, Any]], ...] = (
+REQUEUED: tuple[tuple[Doing, dict[str, Any]], ...] = (
     (Doing.SLEEPING, {"delay": DUE_IN}),
     (Doing.SLEEPING, {"delay": DUE_IN, "doing": "sleeping"}),
     (Doing.SLEEPING, {"delay": DUE_IN, "doing": "a word of a newer version"}),
@@ -30,10 +30,10 @@ PARKED: tuple[tuple[Doing, dict[str, Any]], ...] = (
     (Doing.WAITING_FOR_EXTERNAL_JOB, {"transition": "hand_off", "state": "awaiting_external", "delay": DUE_IN, "error": "{}"}),
     (Doing.WAITING_FOR_WORKER, {}),
     (Doing.WAITING_FOR_WORKER, {"doing": "sleeping"}),
-    (Doing.HELD, {"hold": Hold.TASK_PAUSED, "delay": DUE_IN}),
-    (Doing.HELD, {"hold": Hold.OVER_LIMIT}),
+    (Doing.HELD, {"blocked_by": BlockReason.TASK_PAUSED, "delay": DUE_IN}),
+    (Doing.HELD, {"blocked_by": BlockReason.OVER_LIMIT}),
 )
-"""The activity of a run with one task, parked like this."""
+"""The activity of a run with one task, requeued like this."""
 
 
 async def doing(store: Store, run: Run) -> dict[str, int]:
@@ -48,12 +48,12 @@ async def doing(store: Store, run: Run) -> dict[str, int]:
 
 
 async def test_the_activity_of_a_run_is_that_of_its_live_task(store: Store) -> None:
-    for expected, fields in PARKED:
+    for expected, fields in REQUEUED:
         run = await begin(store, ROOT, tasks=[ROOT])
         assert await doing(store, run) == {Doing.WAITING_FOR_WORKER: 1}
         (task,) = await claim(store)
         assert await doing(store, run) == {Doing.RUNNING: 1}
-        assert await settle(store, task.claim, park(task, **fields)) == "done"
+        assert await settle(store, task.claim, requeue(task, **fields)) == "done"
         assert await doing(store, run) == {expected: 1}, fields
         (work,) = await store.runs.list_open_work([run.id])
         assert (work.task, work.record_id) == ((await live_of(store, run))[0], None)
@@ -72,8 +72,8 @@ async def test_a_run_without_live_tasks_is_stuck_and_a_finished_one_does_nothing
 async def test_a_run_with_several_tasks_shows_the_first_activity_and_counts_all(store: Store) -> None:
     run = await begin(store, ROOT, ONE, TWO, tasks=[ROOT, ONE, TWO])
     first, second, _ = await claim(store)
-    await settle(store, first.claim, park(first, delay=DUE_IN))
-    await settle(store, second.claim, park(second, delay=DUE_IN // 2))
+    await settle(store, first.claim, requeue(first, delay=DUE_IN))
+    await settle(store, second.claim, requeue(second, delay=DUE_IN // 2))
     assert await doing(store, run) == {Doing.RUNNING: 1, Doing.SLEEPING: 2}
     other = await begin(store, ROOT, tasks=[ROOT])
     work = await store.runs.list_open_work([run.id, other.id])
@@ -87,17 +87,17 @@ async def test_a_run_with_several_tasks_shows_the_first_activity_and_counts_all(
 
 
 async def test_a_claim_clears_the_activity_of_its_task(store: Store, clock: StoreClock) -> None:
-    """Otherwise it would be shown again after a worker of an older version parks the task."""
+    """Otherwise it would be shown again after a worker of an older version requeues it the task."""
     run = await begin(store, ROOT, tasks=[ROOT])
     (task,) = await claim(store)
-    await settle(store, task.claim, park(task, delay=DUE_IN, doing="sleeping"))
+    await settle(store, task.claim, requeue(task, delay=DUE_IN, doing="sleeping"))
     await clock.advance(DUE_IN)
     await store.tasks.wake(10)
     assert [task.doing for task in await live_of(store, run)] == ["sleeping"]
     (again,) = await claim(store)
     assert again.doing is None
     assert await live_of(store, run) == [again]
-    await settle(store, again.claim, park(again, delay=DUE_IN, doing="sleeping"))
+    await settle(store, again.claim, requeue(again, delay=DUE_IN, doing="sleeping"))
     await clock.advance(DUE_IN)
     await store.tasks.wake(10)
     assert await store.tasks.claim_of_run(run.id, again.kind, "owner-2", DUE_IN, 1) == [again.id]
@@ -123,7 +123,7 @@ async def test_live_tasks_are_found_by_their_steps(store: Store, clock: StoreClo
 
 async def test_a_paused_run_or_list_holds_its_work(store: Store) -> None:
     run = await begin(store, ROOT, tasks=[ROOT])
-    await store.commit([Unit(rows=(HoldRun(run.id, True), RunTransition(run.id, "pause", "running", "paused")))])
+    await store.commit([Unit(rows=(BlockRun(run.id, True), RunTransition(run.id, "pause", "running", "paused")))])
     assert await doing(store, run) == {Doing.HELD: 1}
     waiting = await begin(store, ROOT, tasks=[ROOT])
     await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)

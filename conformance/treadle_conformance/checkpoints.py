@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from treadle.kernel.store.units import DONE, HoldRun, Keep, PutSteps, RunGuard, Unit
+from treadle.kernel.store.units import DONE, BlockRun, Keep, PutSteps, RunGuard, Unit
 from treadle.kernel.store.verify import verify
 from treadle.model.tasks import Claim
 from treadle_conformance.record_steps import begin_function, write
 from treadle_conformance.run_steps import get_run, new_step, new_task
-from treadle_conformance.task_steps import claim, get, park, put_and_claim, seen, settle, succeed
+from treadle_conformance.task_steps import claim, get, put_and_claim, requeue, seen, settle, succeed
 
 
 def checkpoint(task, *steps):
@@ -67,7 +67,7 @@ async def test_a_checkpoint_of_a_lost_claim_stores_nothing(store):
 async def test_a_checkpoint_of_a_paused_run_is_stored_and_reported_as_held(store, mixed):
     run, task = await begin_function(store)
     free, other = await begin_function(store)
-    await write(store, HoldRun(run.id, held=True))
+    await write(store, BlockRun(run.id, held=True))
     units = [checkpoint(task, new_step(run, "s")), checkpoint(other, new_step(free, "s"))]
     if mixed:
         units.append(Unit(tasks=(new_task(),)))
@@ -94,7 +94,7 @@ async def test_checkpoints_share_a_commit_with_other_units(store):
     other, own = await begin_function(store)
     child = new_task(run_id=run.id, root_id=run.id)
     units = [
-        Unit(task.claim, park(task, delay=1000), run=RunGuard(run.id, run.version)),
+        Unit(task.claim, requeue(task, delay=1000), run=RunGuard(run.id, run.version)),
         checkpoint(own, new_step(other, "s")),
         Unit(tasks=(child,)),
         checkpoint(task, new_step(run, "late")),
@@ -138,12 +138,12 @@ async def test_the_answer_to_a_unit_that_keeps_its_task_reports_a_paused_run(sto
     more = (PutSteps(run.id, (new_step(run, "s"),), 1),) if rows else ()
     kept = Unit(task.claim, Keep('{"half":1}'), rows=more)
     assert await store.commit([kept]) == [DONE]
-    await write(store, HoldRun(run.id, held=True))
+    await write(store, BlockRun(run.id, held=True))
     (answer,) = await store.commit([kept])
     assert (answer.verdict, answer.held) == ("done", True)
     (answer,) = await store.commit([Unit(task.claim, tasks=(new_task(),))])
     assert (answer.verdict, answer.held, len(answer.queue_ids)) == ("done", True, 1)
-    await write(store, HoldRun(run.id, held=False))
+    await write(store, BlockRun(run.id, held=False))
     assert await store.commit([kept]) == [DONE]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from treadle.model.names import QueueKey
-from treadle.model.states import Hold
+from treadle.model.states import BlockReason
 from treadle_conformance.task_steps import (
     MINUTE,
     OTHER,
@@ -15,10 +15,10 @@ from treadle_conformance.task_steps import (
     get,
     in_order,
     new_task,
-    park,
     put,
     put_and_claim,
     put_one,
+    requeue,
     seen,
     settle,
     succeed,
@@ -33,7 +33,7 @@ async def test_a_claim_takes_a_ready_task_and_raises_its_claim_version_by_one(st
 
 async def test_each_further_claim_raises_the_claim_version_again(store):
     first = await put_and_claim(store)
-    await settle(store, first.claim, park(first))
+    await settle(store, first.claim, requeue(first))
     second = await claim_one(store, owner="owner-2")
     assert (second.id, second.claim_version) == (first.id, first.claim_version + 1)
 
@@ -80,19 +80,19 @@ async def test_a_task_with_a_wake_at_is_not_taken_until_it_was_woken(store, cloc
 
 
 async def test_a_held_task_is_not_taken_until_its_hold_is_gone(store):
-    for bit in (Hold.OVER_LIMIT, Hold.LIST_PAUSED, Hold.TASK_PAUSED):
+    for bit in (BlockReason.OVER_LIMIT, BlockReason.LIST_PAUSED, BlockReason.TASK_PAUSED):
         task = await put_one(store)
         before = await get(store, task.id)
-        await settle(store, seen(before), park(before, "pause", hold=bit))
+        await settle(store, seen(before), requeue(before, "pause", blocked_by=bit))
         assert await claim(store) == []
         held = await get(store, task.id)
-        await settle(store, seen(held), park(held, "resume", hold=0))
+        await settle(store, seen(held), requeue(held, "resume", blocked_by=0))
         assert in_order(await claim(store)) == [task.id]
 
 
 async def test_a_task_may_be_held_from_the_start(store):
-    task = await put_one(store, hold=Hold.TASK_PAUSED)
-    assert (await get(store, task.id)).hold == Hold.TASK_PAUSED
+    task = await put_one(store, blocked_by=BlockReason.TASK_PAUSED)
+    assert (await get(store, task.id)).blocked_by == BlockReason.TASK_PAUSED
     assert await claim(store) == []
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.kernel.store.units import Finish, Keep, Revive, Unit, Verdict
-from treadle.model.states import Hold, TaskState
+from treadle.kernel.store.units import Finish, Keep, Redrive, Unit, Verdict
+from treadle.model.states import BlockReason, TaskState
 from treadle.model.tasks import Claim
 from treadle_conformance.task_steps import (
     MINUTE,
@@ -20,9 +20,9 @@ from treadle_conformance.task_steps import (
     get,
     in_order,
     new_task,
-    park,
     put_and_claim,
     put_one,
+    requeue,
     seen,
     settle,
     succeed,
@@ -42,7 +42,7 @@ async def test_a_commit_of_no_units_returns_no_answers(store):
 async def test_answers_come_in_the_order_of_the_units(store):
     taken = await put_and_claim(store)
     lost = Claim(taken.id, 99, "owner-1")
-    units = [Unit(tasks=(new_task(),)), Unit(lost, succeed()), Unit(taken.claim, succeed()), Unit(lost, park(taken))]
+    units = [Unit(tasks=(new_task(),)), Unit(lost, succeed()), Unit(taken.claim, succeed()), Unit(lost, requeue(taken))]
     assert [answer.verdict for answer in await store.commit(units)] == [DONE, CLAIM_LOST, DONE, CLAIM_LOST]
 
 
@@ -71,7 +71,7 @@ async def test_units_are_independent_of_one_another(store):
 async def test_of_two_units_on_one_task_in_one_call_the_first_wins(store):
     taken = await put_and_claim(store)
     later = new_task(OTHER)
-    answers = await store.commit([Unit(taken.claim, park(taken)), Unit(taken.claim, succeed('{"second":1}'), (later,))])
+    answers = await store.commit([Unit(taken.claim, requeue(taken)), Unit(taken.claim, succeed('{"second":1}'), (later,))])
     assert [answer.verdict for answer in answers] == [DONE, CLAIM_LOST]
     assert not (await get(store, taken.id)).finished
     assert await store.tasks.find(later.id) is None
@@ -101,7 +101,7 @@ async def test_many_units_in_one_call_each_do_their_part(store):
     units = []
     for number, task in enumerate(tasks):
         claim_ = taken[task.id].claim
-        settlement = (succeed(f'{{"n":{number}}}'), park(taken[task.id], delay=number), fail())[number % 3]
+        settlement = (succeed(f'{{"n":{number}}}'), requeue(taken[task.id], delay=number), fail())[number % 3]
         units.append(Unit(claim_, settlement, (new_task(OTHER),) if number % 2 else ()))
     assert {answer.verdict for answer in await store.commit(units)} == {DONE}
     for number, task in enumerate(tasks):
@@ -157,7 +157,7 @@ async def test_a_failed_task_keeps_its_error_code_and_fingerprint(store):
 
 async def test_the_end_of_a_task_is_the_last_of_its_transitions(store, clock):
     taken = await put_and_claim(store)
-    await settle(store, taken.claim, park(taken, "retry", attempt=2, failures=1, data='{"code":"x"}'))
+    await settle(store, taken.claim, requeue(taken, "retry", attempt=2, failures=1, data='{"code":"x"}'))
     again = await claim_one(store, owner="owner-2")
     await settle(store, again.claim, succeed())
     first, last = await store.log.list_transitions(taken.id)
@@ -170,9 +170,9 @@ async def test_the_end_of_a_task_is_the_last_of_its_transitions(store, clock):
 
 async def test_a_transition_names_its_actor_or_else_the_owner_of_the_claim(store):
     taken = await put_and_claim(store, owner="owner-7")
-    await settle(store, taken.claim, park(taken))
+    await settle(store, taken.claim, requeue(taken))
     before = await get(store, taken.id)
-    await settle(store, seen(before), park(before, "pause", hold=8, actor="ann"))
+    await settle(store, seen(before), requeue(before, "pause", blocked_by=8, actor="ann"))
     held = await get(store, taken.id)
     await settle(store, seen(held), cancel("bob"))
     assert [transition.actor for transition in await store.log.list_transitions(taken.id)] == ["owner-7", "ann", "bob"]
@@ -185,70 +185,70 @@ async def test_a_settle_past_its_lease_succeeds_until_the_lease_is_expired(store
     assert await settle(store, taken.claim, succeed()) == DONE
 
 
-# --- parking and keeping ---
+# --- requeueing and keeping ---
 
 
-async def test_a_parked_task_has_the_values_that_it_was_given_and_no_owner(store, clock):
+async def test_a_requeued_task_has_the_values_that_it_was_given_and_no_owner(store, clock):
     taken = await put_and_claim(store)
     await clock.advance(10)
-    settlement = park(
+    settlement = requeue(
         taken,
         "hand_off",
         state="awaiting_external",
         attempt=4,
         failures=2,
         takeovers=1,
-        hold=8,
+        blocked_by=8,
         delay=7_000,
         checkpoint='{"at":1}',
         error='{"code":"e"}',
     )
     assert await settle(store, taken.claim, settlement) == DONE
     after = await get(store, taken.id)
-    assert (after.state, after.attempt, after.failures, after.takeovers, after.hold) == ("awaiting_external", 4, 2, 1, 8)
+    assert (after.state, after.attempt, after.failures, after.takeovers, after.blocked_by) == ("awaiting_external", 4, 2, 1, 8)
     assert (after.wake_at, after.checkpoint, after.error) == (clock.now() + 7_000, '{"at":1}', '{"code":"e"}')
     assert (after.owner_id, after.version, after.claim_version) == (None, 1, 1)
 
 
-async def test_parking_replaces_all_bits_of_the_hold_but_that_of_a_paused_run(store):
-    task = await get(store, (await put_one(store, hold=Hold.RUN_PAUSED | Hold.LIST_PAUSED)).id)
-    await settle(store, seen(task), park(task, "pause", hold=Hold.TASK_PAUSED))
+async def test_requeueing_replaces_all_bits_of_the_block_reasons_but_that_of_a_paused_run(store):
+    task = await get(store, (await put_one(store, blocked_by=BlockReason.RUN_PAUSED | BlockReason.LIST_PAUSED)).id)
+    await settle(store, seen(task), requeue(task, "pause", blocked_by=BlockReason.TASK_PAUSED))
     held = await get(store, task.id)
-    assert held.hold == Hold.RUN_PAUSED | Hold.TASK_PAUSED
-    answer = await commit_one(store, seen(held), park(held, "resume", hold=0))
+    assert held.blocked_by == BlockReason.RUN_PAUSED | BlockReason.TASK_PAUSED
+    answer = await commit_one(store, seen(held), requeue(held, "resume", blocked_by=0))
     assert (answer.verdict, answer.queue_ids) == (DONE, ())
-    assert (await get(store, task.id)).hold == Hold.RUN_PAUSED
+    assert (await get(store, task.id)).blocked_by == BlockReason.RUN_PAUSED
     assert await claim(store) == []
 
 
-async def test_a_park_that_stays_changes_only_the_hold_which_later_parks_keep(store, clock):
+async def test_a_requeue_that_stays_changes_only_the_block_reasons_which_later_requeues_keep(store, clock):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, Keep('{"at":1}'))
-    assert await settle(store, seen(taken), park(taken, "pause", hold=8, actor="ann", stays=True)) == DONE
+    assert await settle(store, seen(taken), requeue(taken, "pause", blocked_by=8, actor="ann", stays=True)) == DONE
     after = await get(store, taken.id)
     assert (after.owner_id, after.wake_at, after.claim_version) == (taken.owner_id, taken.wake_at, taken.claim_version)
-    assert (after.hold, after.checkpoint, after.version) == (8, '{"at":1}', taken.version + 1)
-    assert await settle(store, taken.claim, park(taken, "retry", failures=1)) == DONE
+    assert (after.blocked_by, after.checkpoint, after.version) == (8, '{"at":1}', taken.version + 1)
+    assert await settle(store, taken.claim, requeue(taken, "retry", failures=1)) == DONE
     held = await get(store, taken.id)
-    assert (held.owner_id, held.hold, held.failures) == (None, 8, 1)
+    assert (held.owner_id, held.blocked_by, held.failures) == (None, 8, 1)
     assert await claim(store) == []
-    await settle(store, seen(held), park(held, "resume", hold=0))
+    await settle(store, seen(held), requeue(held, "resume", blocked_by=0))
     assert [each.id for each in await claim(store)] == [taken.id]
 
 
-async def test_parking_with_nothing_clears_the_checkpoint_and_the_error(store):
+async def test_requeueing_with_nothing_clears_the_checkpoint_and_the_error(store):
     taken = await put_and_claim(store)
-    await settle(store, taken.claim, park(taken, checkpoint="[1]", error='{"code":"e"}'))
+    await settle(store, taken.claim, requeue(taken, checkpoint="[1]", error='{"code":"e"}'))
     again = await claim_one(store)
     assert (again.checkpoint, again.error) == ("[1]", '{"code":"e"}')
-    await settle(store, again.claim, park(again))
+    await settle(store, again.claim, requeue(again))
     after = await get(store, taken.id)
     assert (after.checkpoint, after.error) == (None, None)
 
 
-async def test_a_task_parked_without_a_wait_is_ready_immediately(store):
+async def test_a_task_requeued_without_a_wait_is_ready_immediately(store):
     taken = await put_and_claim(store)
-    await settle(store, taken.claim, park(taken))
+    await settle(store, taken.claim, requeue(taken))
     assert (await claim_one(store, owner="owner-2")).id == taken.id
 
 
@@ -281,7 +281,7 @@ async def test_a_kept_claim_can_be_settled(store):
 
 
 def late_settlements(task):
-    return [succeed('{"late":1}'), fail(), park(task), Keep('"late"')]
+    return [succeed('{"late":1}'), fail(), requeue(task), Keep('"late"')]
 
 
 async def test_a_late_settle_is_answered_claim_lost(store, clock):
@@ -344,9 +344,9 @@ async def test_a_settle_after_a_cancel_is_lost_and_not_mistaken_for_a_repetition
     assert (await get(store, taken.id)).state == TaskState.CANCELED
 
 
-async def test_a_settle_after_an_operator_parked_the_task_is_lost_and_not_mistaken_for_a_repetition(store):
+async def test_a_settle_after_an_operator_requeued_the_task_is_lost_and_not_mistaken_for_a_repetition(store):
     taken = await put_and_claim(store)
-    assert await settle(store, seen(taken), park(taken, "pause", hold=8, actor="ann")) == DONE
+    assert await settle(store, seen(taken), requeue(taken, "pause", blocked_by=8, actor="ann")) == DONE
     before = await everything(store)
     for settlement in late_settlements(taken):
         assert await settle(store, taken.claim, settlement, new_task(OTHER)) == CLAIM_LOST
@@ -355,19 +355,19 @@ async def test_a_settle_after_an_operator_parked_the_task_is_lost_and_not_mistak
 
 async def test_the_same_transition_by_an_operator_is_not_a_repetition(store):
     paused = await put_and_claim(store)
-    await settle(store, seen(paused), park(paused, "pause", hold=8, actor="ann"))
-    assert await settle(store, paused.claim, park(paused, "pause", hold=8)) == CLAIM_LOST
+    await settle(store, seen(paused), requeue(paused, "pause", blocked_by=8, actor="ann"))
+    assert await settle(store, paused.claim, requeue(paused, "pause", blocked_by=8)) == CLAIM_LOST
     canceled = await put_and_claim(store)
     await settle(store, seen(canceled), cancel("ann"))
     assert await settle(store, canceled.claim, Finish("cancel", "canceled")) == CLAIM_LOST
-    await settle(store, seen(await get(store, canceled.id)), Revive("requeue", "ann"))
+    await settle(store, seen(await get(store, canceled.id)), Redrive("requeue", "ann"))
     assert await settle(store, canceled.claim, Finish("cancel", "canceled")) == CLAIM_LOST
 
 
 async def test_a_settle_after_a_cancel_and_a_revival_is_lost(store):
     taken = await put_and_claim(store)
     await settle(store, seen(taken), cancel())
-    await settle(store, seen(await get(store, taken.id)), Revive("requeue", "ann"))
+    await settle(store, seen(await get(store, taken.id)), Redrive("requeue", "ann"))
     before = await everything(store)
     for settlement in late_settlements(taken):
         assert await settle(store, taken.claim, settlement, new_task(OTHER)) == CLAIM_LOST

@@ -1,4 +1,4 @@
-"""Dead letters: failed tasks listed, walked, grouped and counted by filter; and ends that are amended."""
+"""Dead letters: failed tasks listed, walked, grouped and counted by filter; and ends that are discarded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetterFilter
-from treadle.kernel.store.units import Amend, Finish, PutBlob, Revive, Seen, Unit, Verdict
+from treadle.kernel.store.units import Discard, Finish, PutBlob, Redrive, Seen, Unit, Verdict
 from treadle.kernel.store.verify import verify
 from treadle.model.names import QueueKey
 from treadle.model.states import TaskState
@@ -33,7 +33,7 @@ from treadle_conformance.task_steps import (
 
 RUN_ID = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
 ANY = DeadLetterFilter()
-DISCARD = Amend("discard", TaskState.CANCELED, "ann")
+DISCARD = Discard("discard", TaskState.CANCELED, "ann")
 
 
 async def dead(store: Store, code: str = "boom", print_: str = "f00d", **fields: Any) -> Task:
@@ -111,7 +111,7 @@ async def test_nothing_failed_is_counted_as_nothing(store):
     assert await store.dead_letters.group(ANY, 10) == []
 
 
-# --- amending ---
+# --- discarding ---
 
 
 async def test_a_discarded_letter_is_canceled_and_its_failure_stays_in_its_history(store, clock):
@@ -156,7 +156,7 @@ async def test_discarding_twice_is_claim_lost_the_second_time(store):
 
 async def test_many_are_discarded_and_others_retried_in_one_commit(store):
     letters = [await dead(store) for _ in range(6)]
-    units = [Unit(seen(letter), DISCARD if number % 2 else Revive("requeue", "bob")) for number, letter in enumerate(letters)]
+    units = [Unit(seen(letter), DISCARD if number % 2 else Redrive("requeue", "bob")) for number, letter in enumerate(letters)]
     answers = await store.commit(units)
     assert {answer.verdict for answer in answers} == {Verdict.DONE}
     states = [(await get(store, letter.id)).state for letter in letters]
@@ -175,14 +175,14 @@ async def test_the_end_of_a_discarded_task_is_still_known_to_its_holder(store):
 async def test_a_discarded_task_can_be_retried(store):
     letter = await dead(store)
     await settle(store, seen(letter), DISCARD)
-    assert await settle(store, seen(await get(store, letter.id)), Revive("requeue", "ann")) == Verdict.DONE
+    assert await settle(store, seen(await get(store, letter.id)), Redrive("requeue", "ann")) == Verdict.DONE
     taken = await claim_one(store)
     await settle(store, taken.claim, succeed())
     assert transitions_of(await store.log.list_transitions(letter.id)) == ["fail", "discard", "requeue", "succeed"]
     assert (await verify(store)).problems == ()
 
 
-@pytest.mark.parametrize("settlement", [DISCARD, Revive("requeue", "ann", '"@"')], ids=["amend", "revive"])
+@pytest.mark.parametrize("settlement", [DISCARD, Redrive("requeue", "ann", '"@"')], ids=["discard_finished", "redrive"])
 async def test_discarding_or_reviving_a_finished_task_may_carry_rows(store, settlement):
     letter = await dead(store)
     unit = Unit(seen(letter), settlement, rows=(PutBlob("d1", '"big"', letter.root_id),))

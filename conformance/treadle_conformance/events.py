@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.units import Amend, Revive
+from treadle.kernel.store.units import Discard, Redrive
 from treadle.model.names import QueueKey
 from treadle_conformance.histories import START, put_run
-from treadle_conformance.task_steps import MINUTE, claim_one, fail, get, park, put_and_claim, put_one, seen, settle, succeed
+from treadle_conformance.task_steps import MINUTE, claim_one, fail, get, put_and_claim, put_one, requeue, seen, settle, succeed
 
 LAST = 2**63 - 1
 
@@ -19,12 +19,12 @@ async def events_of(store: Store, after: int = 0, until: int = LAST, limit: int 
 
 async def test_transitions_of_live_and_finished_tasks_and_of_runs_are_merged_by_seq(store):
     task = await put_and_claim(store)
-    await settle(store, task.claim, park(task, "retry", attempt=2))
+    await settle(store, task.claim, requeue(task, "retry", attempt=2))
     await put_run(store, START)
     await settle(store, (await claim_one(store)).claim, fail())
-    await settle(store, seen(await get(store, task.id)), Revive("requeue", "ann"))
+    await settle(store, seen(await get(store, task.id)), Redrive("requeue", "ann"))
     await settle(store, (await claim_one(store)).claim, fail())
-    await settle(store, seen(await get(store, task.id)), Amend("discard", "canceled", "ann"))
+    await settle(store, seen(await get(store, task.id)), Discard("discard", "canceled", "ann"))
     transitions = [("default", "task", transition) for transition in ("retry", "fail", "requeue", "fail", "discard")]
     assert await events_of(store) == [transitions[0], ("default", "run", "start"), *transitions[1:]]
     listed = {
@@ -49,7 +49,7 @@ async def test_events_are_paged_by_seq(store):
 async def test_events_have_the_namespace_of_live_and_finished_tasks(store):
     queue = QueueKey("elsewhere", "handler", "default", "work")
     task = await put_and_claim(store, queue=queue)
-    await settle(store, task.claim, park(task))
+    await settle(store, task.claim, requeue(task))
     await settle(store, (await put_and_claim(store)).claim, succeed())
     assert await events_of(store) == [("elsewhere", "task", "wait"), ("default", "task", "succeed")]
     await settle(store, (await claim_one(store, queue)).claim, succeed())
@@ -70,13 +70,13 @@ async def test_transitions_of_tasks_are_tallied_by_minute_kind_and_transition(st
     for settlement in (succeed(), succeed(), fail()):
         await settle(store, (await put_and_claim(store)).claim, settlement)
     task = await put_and_claim(store)
-    await settle(store, task.claim, park(task, "retry", attempt=2))
+    await settle(store, task.claim, requeue(task, "retry", attempt=2))
     elsewhere = QueueKey("elsewhere", "function", "default", "work")
     await settle(store, (await put_and_claim(store, queue=elsewhere)).claim, succeed())
     half = await store.log.find_last_seq()
     await clock.advance(MINUTE)
     await settle(store, (await claim_one(store)).claim, fail())
-    await settle(store, seen(await get(store, task.id)), Amend("discard", "canceled", "ann"))
+    await settle(store, seen(await get(store, task.id)), Discard("discard", "canceled", "ann"))
     await put_run(store, START)
     found = await store.log.tally(0, await store.log.find_last_seq())
     assert {tuple(each)[:-1] for each in found} == {
@@ -97,7 +97,7 @@ async def test_the_last_ends_are_listed_with_the_beginning_of_the_attempt_that_e
     await clock.advance(5_000)
     await settle(store, claimed.claim, succeed())
     task = await put_and_claim(store)
-    await settle(store, task.claim, park(task, "wait"))
+    await settle(store, task.claim, requeue(task, "wait"))
     await settle(store, (await claim_one(store)).claim, fail())
     failed, succeeded = sorted(await store.log.list_ends(3), key=lambda end: end.state, reverse=True)
     assert (succeeded.state, succeeded.began_at, succeeded.ended_at) == ("completed", began_at, began_at + 5_000)
@@ -110,7 +110,7 @@ async def test_tallies_record_the_queueing_time_before_the_first_claim(store, cl
     await clock.advance(5_000)
     await settle(store, (await claim_one(store)).claim, succeed())
     again = await put_and_claim(store)
-    await settle(store, again.claim, park(again, "retry", attempt=2))
+    await settle(store, again.claim, requeue(again, "retry", attempt=2))
     await clock.advance(MINUTE)
     await settle(store, (await claim_one(store)).claim, fail())
     assert {each.transition: each.waited_for for each in await store.log.tally(0, LAST)} == {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from treadle.kernel.store.units import Finish, Keep, Revive, Seen, Unit, Verdict
-from treadle.model.states import Hold, TaskState
+from treadle.kernel.store.units import Finish, Keep, Redrive, Seen, Unit, Verdict
+from treadle.model.states import BlockReason, TaskState
 from treadle.model.tasks import NewTask
 from treadle_conformance.task_steps import (
     OTHER,
@@ -16,10 +16,10 @@ from treadle_conformance.task_steps import (
     get,
     in_order,
     new_task,
-    park,
     put,
     put_and_claim,
     put_one,
+    requeue,
     settle,
     succeed,
 )
@@ -54,7 +54,7 @@ async def test_a_new_task_is_stored_as_given(store, clock):
     for name in set(NewTask.__struct_fields__) - {
         "delay",
         "deadline_for",
-        "hold",
+        "blocked_by",
         "limit",
         "idempotency_key",
         "idempotency_for",
@@ -62,7 +62,7 @@ async def test_a_new_task_is_stored_as_given(store, clock):
     }:
         assert getattr(found, name) == getattr(task, name), name
     assert (found.state, found.owner_id, found.claim_version, found.version) == ("pending", None, 0, 0)
-    assert found.hold == Hold.OVER_LIMIT  # it has a limit key, and cannot go on yet
+    assert found.blocked_by == BlockReason.OVER_LIMIT  # it has a limit key, and cannot go on yet
     assert (found.attempt, found.failures, found.takeovers) == (1, 0, 0)
     assert found.created_at == clock.now()
     assert found.due_at == found.wake_at == clock.now() + 5_000
@@ -88,11 +88,11 @@ async def test_the_answer_names_the_queues_in_which_a_task_was_made_ready(store)
     assert (await put(store, new_task(delay=1))).queue_ids == ()
     taken = await claim_one(store)
     assert (await commit_one(store, taken.claim, Keep("1"))).queue_ids == ()
-    assert (await commit_one(store, taken.claim, park(taken))).queue_ids == (queue_ids[WORK],)
+    assert (await commit_one(store, taken.claim, requeue(taken))).queue_ids == (queue_ids[WORK],)
     taken = await claim_one(store)
-    assert (await commit_one(store, taken.claim, park(taken, delay=5))).queue_ids == ()
+    assert (await commit_one(store, taken.claim, requeue(taken, delay=5))).queue_ids == ()
     taken = await claim_one(store)
-    assert (await commit_one(store, taken.claim, park(taken, "pause", hold=8))).queue_ids == ()
+    assert (await commit_one(store, taken.claim, requeue(taken, "pause", blocked_by=8))).queue_ids == ()
     taken = await claim_one(store, OTHER)
     assert (await commit_one(store, taken.claim, succeed())).queue_ids == ()
     assert (await commit_one(store, taken.claim, succeed())).verdict == DONE
@@ -116,7 +116,7 @@ async def test_a_new_unique_key_has_no_existing_task(store):
 async def test_a_unique_key_is_live_while_its_task_runs_sleeps_or_is_held(store):
     first = await put_and_claim(store, unique_key="k")
     assert (await put(store, new_task(unique_key="k"))).existing == {"k": first.id}
-    await settle(store, first.claim, park(first, hold=8, delay=10))
+    await settle(store, first.claim, requeue(first, blocked_by=8, delay=10))
     assert (await put(store, new_task(unique_key="k"))).existing == {"k": first.id}
 
 
@@ -179,12 +179,12 @@ async def test_concurrent_callers_with_one_key_agree_on_one_task(store):
     assert sum(not answer.existing for answer in answers) == 1
 
 
-async def test_a_task_keeps_the_actor_that_enqueued_it_to_its_end_and_when_it_is_revived(store):
+async def test_a_task_keeps_the_actor_that_enqueued_it_to_its_end_and_when_it_is_redriven(store):
     task = await put_and_claim(store, created_by="ci")
     assert (await get(store, task.id)).created_by == "ci"
     assert await settle(store, task.claim, Finish("fail", TaskState.FAILED, error="{}", error_code="boom")) == DONE
     ended = await get(store, task.id)
     assert (ended.state, ended.created_by) == ("failed", "ci")
-    assert await settle(store, Seen.of(ended), Revive("requeue", "ann")) == DONE
+    assert await settle(store, Seen.of(ended), Redrive("requeue", "ann")) == DONE
     assert (await get(store, task.id)).created_by == "ci"
     assert (await get(store, (await put_one(store)).id)).created_by is None

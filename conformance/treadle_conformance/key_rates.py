@@ -6,10 +6,10 @@ import asyncio
 import random
 
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.units import LimitTask, Revive, Unit, Verdict
+from treadle.kernel.store.units import LimitTask, Redrive, Unit, Verdict
 from treadle.model.lists import Limit
 from treadle.model.names import DEFAULT_NAMESPACE
-from treadle.model.states import Hold
+from treadle.model.states import BlockReason
 from treadle.model.tasks import Preclaimed, Task
 from treadle_conformance.task_steps import (
     MINUTE,
@@ -22,9 +22,9 @@ from treadle_conformance.task_steps import (
     get,
     in_order,
     new_task,
-    park,
     put,
     put_one,
+    requeue,
     seen,
     settle,
     succeed,
@@ -231,13 +231,13 @@ async def test_retries_takeovers_and_revivals_are_starts_too(store, clock):
     await rate(store, 0.001, 4)
     await put_keyed(store, 1)
     task = await claim_one(store)
-    await settle(store, task.claim, park(task, "retry"))
+    await settle(store, task.claim, requeue(task, "retry"))
     await claim_one(store, lease_for=1_000)
     await clock.advance(1_000)
     await store.tasks.wake(10)
     task = await claim_one(store)
     await settle(store, task.claim, fail())
-    await commit_one(store, seen(await get(store, task.id)), Revive("requeue", "ann"))
+    await commit_one(store, seen(await get(store, task.id)), Redrive("requeue", "ann"))
     assert len(await claim(store)) == 1
     await put_keyed(store, 1)
     assert await claim(store) == []
@@ -288,12 +288,12 @@ async def test_a_handlers_own_key_replaces_that_of_its_limit(store):
     assert rule.limit_key == "handler:work"
 
 
-async def test_a_parked_task_waits_for_the_key_that_it_is_given_and_gives_it_back(store):
+async def test_a_requeued_task_waits_for_the_key_that_it_is_given_and_gives_it_back(store):
     await rate(store, 0.001, 2)
     await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 1)
     await put_one(store)
     task = await claim_one(store)
-    await store.commit([Unit(task.claim, park(task), rows=(LimitTask(task.id, KEY),))])
+    await store.commit([Unit(task.claim, requeue(task), rows=(LimitTask(task.id, KEY),))])
     task = await claim_one(store)
     assert task.limit_key == KEY
     (other,) = await put_keyed(store, 1)
@@ -302,9 +302,9 @@ async def test_a_parked_task_waits_for_the_key_that_it_is_given_and_gives_it_bac
     assert (answer.verdict, answer.queue_ids) == (Verdict.DONE, (task.queue_id,))
     assert (await claim_one(store)).id == other
     kept = await get(store, task.id)
-    assert (kept.limit_key, kept.hold, kept.owner_id) == (None, 0, "owner-1")
-    await store.commit([Unit(task.claim, park(task), rows=(LimitTask(task.id, KEY),))])
-    assert (await get(store, task.id)).hold == Hold.OVER_LIMIT
+    assert (kept.limit_key, kept.blocked_by, kept.owner_id) == (None, 0, "owner-1")
+    await store.commit([Unit(task.claim, requeue(task), rows=(LimitTask(task.id, KEY),))])
+    assert (await get(store, task.id)).blocked_by == BlockReason.OVER_LIMIT
 
 
 async def test_no_interval_has_more_starts_than_the_rate_allows(store, clock):
@@ -323,7 +323,7 @@ async def test_no_interval_has_more_starts_than_the_rate_allows(store, clock):
                 held += taken
             case "settle" if held:
                 task = held.pop(rng.randrange(len(held)))
-                await settle(store, task.claim, rng.choice((succeed(), park(task, "retry"), park(task, delay=300))))
+                await settle(store, task.claim, rng.choice((succeed(), requeue(task, "retry"), requeue(task, delay=300))))
             case "advance":
                 await clock.advance(rng.choice((1, 90, 333, 700)))
                 await store.tasks.wake(100)

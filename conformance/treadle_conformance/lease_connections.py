@@ -14,9 +14,9 @@ from treadle_conformance.task_steps import (
     claim_one,
     get,
     new_task,
-    park,
     put,
     put_and_claim,
+    requeue,
     seen,
     settle,
     succeed,
@@ -100,13 +100,13 @@ async def test_many_claims_are_renewed_in_one_call(store, clock, line):
 
 
 async def test_a_renewal_leaves_out_claims_that_are_lost(store, clock, line):
-    mine, expired, settled, canceled, parked = [await put_and_claim(store, lease_for=MINUTE * n) for n in (5, 1, 5, 5, 5)]
+    mine, expired, settled, canceled, requeued = [await put_and_claim(store, lease_for=MINUTE * n) for n in (5, 1, 5, 5, 5)]
     await clock.advance(MINUTE)
     await store.tasks.wake(10)
     await settle(store, settled.claim, succeed())
-    await settle(store, seen(canceled), park(canceled, "pause", hold=8))
-    await settle(store, parked.claim, park(parked, delay=10 * MINUTE))
-    lost = [expired, settled, canceled, parked]
+    await settle(store, seen(canceled), requeue(canceled, "pause", blocked_by=8))
+    await settle(store, requeued.claim, requeue(requeued, delay=10 * MINUTE))
+    lost = [expired, settled, canceled, requeued]
     before = [await get(store, task.id) for task in lost]
     wrong = [Claim(mine.id, mine.claim_version + 1, "owner-1"), Claim(mine.id, mine.claim_version, "someone")]
     assert await line.renew([Renewal(claim_) for claim_ in wrong], MINUTE) == set()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.units import CancelRunTasks, HoldRun, Keep, Revive, Unit, Verdict
+from treadle.kernel.store.units import BlockRun, CancelRunTasks, Keep, Redrive, Unit, Verdict
 from treadle.model.names import DEFAULT_NAMESPACE
-from treadle.model.states import Hold, TaskState
+from treadle.model.states import BlockReason, TaskState
 from treadle.model.tasks import NewTask
 from treadle_conformance.task_steps import (
     OTHER,
@@ -22,9 +22,9 @@ from treadle_conformance.task_steps import (
     get,
     in_order,
     new_task,
-    park,
     put,
     put_one,
+    requeue,
     seen,
     settle,
     succeed,
@@ -58,7 +58,7 @@ async def test_no_more_tasks_of_a_key_can_be_taken_than_its_limit_allows(store):
     assert in_order(await claim(store)) == in_order(tasks[:3])
     assert await claim(store) == []
     assert await limit_of(store) == (3, False, 3, 2)
-    assert [(await get(store, task.id)).hold for task in tasks] == [0, 0, 0, Hold.OVER_LIMIT, Hold.OVER_LIMIT]
+    assert [(await get(store, task.id)).blocked_by for task in tasks] == [0, 0, 0, BlockReason.OVER_LIMIT, BlockReason.OVER_LIMIT]
 
 
 async def test_tasks_of_other_keys_namespaces_and_without_a_key_are_not_held_back(store):
@@ -151,13 +151,13 @@ async def test_a_key_without_a_limit_holds_no_task_back(store):
         ("wait", {"delay": 1_000}),
         ("hand_off", {"delay": 1_000, "state": TaskState.AWAITING_EXTERNAL}),
         ("ask", {"delay": 1_000, "state": TaskState.AWAITING_APPROVAL}),
-        ("pause", {"hold": Hold.TASK_PAUSED}),
+        ("pause", {"blocked_by": BlockReason.TASK_PAUSED}),
     ],
 )
 async def test_a_sleeping_awaiting_or_paused_task_frees_its_slot(store, transition, fields):
     tasks = await put_limited(store, 2, limit=1)
     taken = await claim_one(store)
-    answer = await commit_one(store, taken.claim, park(taken, transition, **fields))
+    answer = await commit_one(store, taken.claim, requeue(taken, transition, **fields))
     assert answer.queue_ids == (taken.queue_id,)
     assert in_order(await claim(store)) == [tasks[1].id]
 
@@ -165,7 +165,7 @@ async def test_a_sleeping_awaiting_or_paused_task_frees_its_slot(store, transiti
 async def test_a_woken_task_queues_for_a_slot_again(store, clock):
     tasks = await put_limited(store, 2, limit=1)
     sleeper = await claim_one(store)
-    await settle(store, sleeper.claim, park(sleeper, delay=1_000))
+    await settle(store, sleeper.claim, requeue(sleeper, delay=1_000))
     running = await claim_one(store)
     await clock.advance(1_000)
     assert (await store.tasks.wake(10)).queue_ids == ()
@@ -186,7 +186,7 @@ async def test_a_task_woken_with_a_free_slot_is_ready_and_the_wake_reports_its_q
 async def test_a_released_task_keeps_its_turn(store):
     await put_limited(store, 2, limit=1)
     taken = await claim_one(store)
-    await settle(store, taken.claim, park(taken, "release"))
+    await settle(store, taken.claim, requeue(taken, "release"))
     assert (await claim_one(store)).id == taken.id
 
 
@@ -212,19 +212,23 @@ async def test_canceling_a_running_or_waiting_task_frees_its_slot(store):
 
 async def test_a_resumed_task_queues_for_a_slot(store):
     tasks = await put_limited(store, 2, limit=1)
-    await settle(store, seen(await get(store, tasks[0].id)), park(await get(store, tasks[0].id), "pause", hold=Hold.TASK_PAUSED))
+    await settle(
+        store,
+        seen(await get(store, tasks[0].id)),
+        requeue(await get(store, tasks[0].id), "pause", blocked_by=BlockReason.TASK_PAUSED),
+    )
     assert await admitted(store) == [tasks[1].id]
     paused = await get(store, tasks[0].id)
-    await settle(store, seen(paused), park(paused, "resume", hold=0))
+    await settle(store, seen(paused), requeue(paused, "resume", blocked_by=0))
     assert await admitted(store) == [tasks[1].id]
-    assert (await get(store, tasks[0].id)).hold == Hold.OVER_LIMIT
+    assert (await get(store, tasks[0].id)).blocked_by == BlockReason.OVER_LIMIT
 
 
-async def test_a_revived_task_queues_for_a_slot(store):
+async def test_a_redriven_task_queues_for_a_slot(store):
     await put_limited(store, 2, limit=1)
     first = await claim_one(store)
     await settle(store, first.claim, fail())
-    answer = await commit_one(store, seen(await get(store, first.id)), Revive("requeue", "ann"))
+    answer = await commit_one(store, seen(await get(store, first.id)), Redrive("requeue", "ann"))
     assert answer.queue_ids == ()
     second = await claim_one(store)
     assert (await commit_one(store, second.claim, succeed())).queue_ids == (first.queue_id,)
@@ -235,11 +239,11 @@ async def test_a_paused_run_frees_the_slots_of_its_unstarted_tasks(store):
     running, waiting = await put_limited(store, 2, limit=2, run_id=RUN_ID)
     await claim(store, limit=1)
     others = await put_limited(store, 2, limit=2)
-    (answer,) = await store.commit([Unit(rows=(HoldRun(RUN_ID, True),))])
+    (answer,) = await store.commit([Unit(rows=(BlockRun(RUN_ID, True),))])
     assert sorted(await admitted(store)) == sorted([running.id, others[0].id])
     assert answer.queue_ids
-    await store.commit([Unit(rows=(HoldRun(RUN_ID, False),))])
-    assert (await get(store, waiting.id)).hold == Hold.OVER_LIMIT
+    await store.commit([Unit(rows=(BlockRun(RUN_ID, False),))])
+    assert (await get(store, waiting.id)).blocked_by == BlockReason.OVER_LIMIT
     for task in (running, others[0]):
         await settle(store, seen(await get(store, task.id)), cancel())
     assert sorted(await admitted(store)) == sorted([waiting.id, others[1].id])
@@ -249,7 +253,7 @@ async def test_a_lease_that_expires_while_the_run_is_paused_frees_its_slot(store
     (running,) = await put_limited(store, 1, limit=1, run_id=RUN_ID)
     await claim_one(store, lease_for=1_000)
     (other,) = await put_limited(store, 1, limit=1)
-    await store.commit([Unit(rows=(HoldRun(RUN_ID, True),))])
+    await store.commit([Unit(rows=(BlockRun(RUN_ID, True),))])
     assert await admitted(store) == [running.id]
     await clock.advance(1_000)
     await store.tasks.wake(10)

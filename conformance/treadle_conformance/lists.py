@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.units import Revive, Unit, Verdict
+from treadle.kernel.store.units import Redrive, Unit, Verdict
 from treadle.model.errors import BacklogFull, ListDraining
 from treadle.model.lists import TaskList
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, QueueKey
@@ -22,9 +22,9 @@ from treadle_conformance.task_steps import (
     get,
     in_order,
     new_task,
-    park,
     put,
     put_one,
+    requeue,
     seen,
     settle,
     succeed,
@@ -129,7 +129,7 @@ async def test_a_draining_list_refuses_new_work_and_finishes_its_backlog(store):
     follower = new_task()
     assert await settle(store, first.claim, succeed(), follower) == Verdict.DONE
     assert await settle(store, second.claim, fail()) == Verdict.DONE
-    assert await settle(store, seen(await get(store, second.id)), Revive("requeue", "ann")) == Verdict.DONE
+    assert await settle(store, seen(await get(store, second.id)), Redrive("requeue", "ann")) == Verdict.DONE
     assert sorted(in_order(await claim(store))) == sorted([follower.id, second.id])
     await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, accepting=True)
     await put_one(store)
@@ -166,7 +166,7 @@ async def test_only_ready_tasks_fill_a_queue(store):
     await put_one(store, delay=MINUTE)
     taken = await claim_one(store)
     await put_one(store)
-    await settle(store, taken.claim, park(taken, delay=MINUTE))
+    await settle(store, taken.claim, requeue(taken, delay=MINUTE))
     with pytest.raises(BacklogFull):
         await put_one(store)
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from treadle.kernel.store.units import Revive, Seen, Unit, Verdict
+from treadle.kernel.store.units import Redrive, Seen, Unit, Verdict
 from treadle.model.errors import InvalidInput
 from treadle_conformance.task_steps import (
     MINUTE,
@@ -20,10 +20,10 @@ from treadle_conformance.task_steps import (
     fail,
     get,
     new_task,
-    park,
     put,
     put_and_claim,
     put_one,
+    requeue,
     seen,
     settle,
     succeed,
@@ -41,8 +41,8 @@ async def test_a_seen_guard_matches_only_the_seen_versions(store):
     before = await everything(store)
     for guard in (Seen(task.id, 1, 0), Seen(task.id, 0, 1), Seen(UNKNOWN_ID, 0, 0)):
         assert await settle(store, guard, cancel(), new_task(OTHER)) == CLAIM_LOST
-        assert await settle(store, guard, park(task, "pause", hold=8), new_task(OTHER)) == CLAIM_LOST
-        assert await settle(store, guard, Revive("requeue", "ann"), new_task(OTHER)) == CLAIM_LOST
+        assert await settle(store, guard, requeue(task, "pause", blocked_by=8), new_task(OTHER)) == CLAIM_LOST
+        assert await settle(store, guard, Redrive("requeue", "ann"), new_task(OTHER)) == CLAIM_LOST
     assert await everything(store) == before
     assert await settle(store, seen(task), cancel()) == DONE
 
@@ -55,24 +55,24 @@ async def test_a_claim_since_makes_a_seen_guard_fail(store):
 
 async def test_a_transition_since_makes_a_seen_guard_fail(store):
     taken = await put_and_claim(store)
-    await settle(store, taken.claim, park(taken))
+    await settle(store, taken.claim, requeue(taken))
     assert await settle(store, seen(taken), cancel()) == CLAIM_LOST
 
 
-async def test_a_live_task_cannot_be_revived(store):
+async def test_a_live_task_cannot_be_redriven(store):
     task = await get(store, (await put_one(store)).id)
     before = await everything(store)
-    assert await settle(store, seen(task), Revive("requeue", "ann")) == CLAIM_LOST
+    assert await settle(store, seen(task), Redrive("requeue", "ann")) == CLAIM_LOST
     assert await everything(store) == before
 
 
-async def test_a_finished_task_cannot_be_finished_or_parked_by_an_operator(store):
+async def test_a_finished_task_cannot_be_finished_or_requeued_by_an_operator(store):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, succeed())
     ended = await get(store, taken.id)
     before = await everything(store)
     assert await settle(store, seen(ended), cancel()) == CLAIM_LOST
-    assert await settle(store, seen(ended), park(ended, "pause", state="pending")) == CLAIM_LOST
+    assert await settle(store, seen(ended), requeue(ended, "pause", state="pending")) == CLAIM_LOST
     assert await everything(store) == before
 
 
@@ -109,7 +109,7 @@ async def test_of_two_concurrent_revivals_exactly_one_wins(store):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, fail())
     ended = await get(store, taken.id)
-    verdicts = await asyncio.gather(*[settle(store, seen(ended), Revive("requeue", f"op-{n}")) for n in range(4)])
+    verdicts = await asyncio.gather(*[settle(store, seen(ended), Redrive("requeue", f"op-{n}")) for n in range(4)])
     assert sorted(verdicts) == [CLAIM_LOST, CLAIM_LOST, CLAIM_LOST, DONE]
     assert transitions_of(await store.log.list_transitions(taken.id)) == ["fail", "requeue"]
 
@@ -148,18 +148,24 @@ async def test_new_keys_that_meet_in_opposite_orders_do_not_fail(store):
 # --- revival ---
 
 
-async def test_a_revived_task_is_ready_and_its_end_stays_in_its_history(store, clock):
+async def test_a_redriven_task_is_ready_and_its_end_stays_in_its_history(store, clock):
     taken = await put_and_claim(store, payload='{"a":1}', priority=4, run_id="0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77")
     await settle(store, taken.claim, fail())
     ended = await get(store, taken.id)
     await clock.advance(5)
-    answer = await commit_one(store, seen(ended), Revive("requeue", "ann"))
+    answer = await commit_one(store, seen(ended), Redrive("requeue", "ann"))
     assert (answer.verdict, answer.queue_ids) == (DONE, (taken.queue_id,))
-    revived = await get(store, taken.id)
-    assert not revived.finished
-    assert (revived.state, revived.version, revived.hold, revived.wake_at, revived.owner_id) == ("pending", 2, 0, None, None)
-    assert (revived.payload, revived.priority, revived.run_id) == ('{"a":1}', 4, taken.run_id)
-    assert (revived.created_at, revived.claim_version, revived.result, revived.error_code) == (taken.created_at, 1, None, None)
+    redriven = await get(store, taken.id)
+    assert not redriven.finished
+    assert (redriven.state, redriven.version, redriven.blocked_by, redriven.wake_at, redriven.owner_id) == (
+        "pending",
+        2,
+        0,
+        None,
+        None,
+    )
+    assert (redriven.payload, redriven.priority, redriven.run_id) == ('{"a":1}', 4, taken.run_id)
+    assert (redriven.created_at, redriven.claim_version, redriven.result, redriven.error_code) == (taken.created_at, 1, None, None)
     end, requeue = await store.log.list_transitions(taken.id)
     assert (end.transition, end.version, end.to_state, end.at, end.actor) == ("fail", 1, "failed", ended.finished_at, "owner-1")
     assert (end.seq, end.claim_version) == (ended.seq, 1)
@@ -169,24 +175,24 @@ async def test_a_revived_task_is_ready_and_its_end_stays_in_its_history(store, c
     assert (again.id, again.claim_version) == (taken.id, 2)
 
 
-async def test_the_end_of_a_revived_task_keeps_its_error_in_the_log(store):
+async def test_the_end_of_a_redriven_task_keeps_its_error_in_the_log(store):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, fail('{"code":"boom","message":"why"}'))
-    await settle(store, seen(await get(store, taken.id)), Revive("requeue", "ann"))
+    await settle(store, seen(await get(store, taken.id)), Redrive("requeue", "ann"))
     assert "why" in ((await store.log.list_transitions(taken.id))[0].data or "")
 
 
-async def test_a_task_can_be_revived_for_later_with_its_failures_counted_on(store, clock):
+async def test_a_task_can_be_redriven_for_later_with_its_failures_counted_on(store, clock):
     taken = await put_and_claim(store)
-    await settle(store, taken.claim, park(taken, "retry", attempt=2, failures=1))
+    await settle(store, taken.claim, requeue(taken, "retry", attempt=2, failures=1))
     again = await claim_one(store)
     await settle(store, again.claim, fail())
     ended = await get(store, taken.id)
-    answer = await commit_one(store, seen(ended), Revive("requeue", "ann", failures=ended.failures + 1, delay=2_000))
+    answer = await commit_one(store, seen(ended), Redrive("requeue", "ann", failures=ended.failures + 1, delay=2_000))
     assert (answer.verdict, answer.queue_ids) == (DONE, ())
-    revived = await get(store, taken.id)
-    assert (revived.attempt, revived.failures, revived.takeovers) == (3, 2, 0)
-    assert (revived.wake_at, revived.owner_id, revived.error) == (clock.now() + 2_000, None, None)
+    redriven = await get(store, taken.id)
+    assert (redriven.attempt, redriven.failures, redriven.takeovers) == (3, 2, 0)
+    assert (redriven.wake_at, redriven.owner_id, redriven.error) == (clock.now() + 2_000, None, None)
     assert await claim(store) == []
     await clock.advance(1_999)
     assert (await store.tasks.wake(10)).count == 0
@@ -195,10 +201,10 @@ async def test_a_task_can_be_revived_for_later_with_its_failures_counted_on(stor
     assert (await claim_one(store)).id == taken.id
 
 
-async def test_a_limited_task_that_is_revived_for_later_takes_its_place_when_it_is_due(store, clock):
+async def test_a_limited_task_that_is_redriven_for_later_takes_its_place_when_it_is_due(store, clock):
     taken = await put_and_claim(store, limit_key="k", limit=1)
     await settle(store, taken.claim, fail())
-    assert await settle(store, seen(await get(store, taken.id)), Revive("requeue", "ann", delay=1_000)) == DONE
+    assert await settle(store, seen(await get(store, taken.id)), Redrive("requeue", "ann", delay=1_000)) == DONE
     other = await put_and_claim(store, limit_key="k", limit=1)
     await clock.advance(1_000)
     await store.tasks.wake(10)
@@ -207,59 +213,59 @@ async def test_a_limited_task_that_is_revived_for_later_takes_its_place_when_it_
     assert (await claim_one(store)).id == taken.id
 
 
-async def test_a_revived_task_resets_its_counters_except_attempts(store):
+async def test_a_redriven_task_resets_its_counters_except_attempts(store):
     taken = await put_and_claim(store)
-    await settle(store, taken.claim, park(taken, "retry", attempt=2, failures=1, takeovers=3))
+    await settle(store, taken.claim, requeue(taken, "retry", attempt=2, failures=1, takeovers=3))
     again = await claim_one(store)
     await settle(store, again.claim, fail())
-    await settle(store, seen(await get(store, taken.id)), Revive("requeue", "ann"))
-    revived = await get(store, taken.id)
-    assert (revived.failures, revived.takeovers) == (0, 0)
-    assert revived.attempt == 3
+    await settle(store, seen(await get(store, taken.id)), Redrive("requeue", "ann"))
+    redriven = await get(store, taken.id)
+    assert (redriven.failures, redriven.takeovers) == (0, 0)
+    assert redriven.attempt == 3
 
 
 async def test_a_revival_may_bring_a_new_payload(store):
     taken = await put_and_claim(store, payload='{"a":1}')
     await settle(store, taken.claim, fail())
-    await settle(store, seen(await get(store, taken.id)), Revive("requeue", "ann", payload='{"a":2}'))
+    await settle(store, seen(await get(store, taken.id)), Redrive("requeue", "ann", payload='{"a":2}'))
     assert (await claim_one(store)).payload == '{"a":2}'
 
 
-async def test_a_task_can_end_and_be_revived_again_and_again(store):
+async def test_a_task_can_end_and_be_redriven_again_and_again(store):
     task = await put_one(store)
     for number in range(1, 4):
         taken = await claim_one(store)
         assert await settle(store, taken.claim, fail()) == DONE
         ended = await get(store, task.id)
         assert ended.version == 2 * number - 1
-        assert await settle(store, seen(ended), Revive("requeue", "ann")) == DONE
+        assert await settle(store, seen(ended), Redrive("requeue", "ann")) == DONE
     assert transitions_of(await store.log.list_transitions(task.id)) == ["fail", "requeue"] * 3
     assert [transition.version for transition in await store.log.list_transitions(task.id)] == [1, 2, 3, 4, 5, 6]
 
 
-async def test_a_revived_task_has_its_unique_key_again(store):
+async def test_a_redriven_task_has_its_unique_key_again(store):
     taken = await put_and_claim(store, unique_key="k")
     await settle(store, taken.claim, fail())
-    await settle(store, seen(await get(store, taken.id)), Revive("requeue", "ann"))
+    await settle(store, seen(await get(store, taken.id)), Redrive("requeue", "ann"))
     assert (await put(store, new_task(unique_key="k"))).existing == {"k": taken.id}
 
 
-async def test_a_revived_task_loses_a_key_that_another_task_took(store):
+async def test_a_redriven_task_loses_a_key_that_another_task_took(store):
     taken = await put_and_claim(store, unique_key="k")
     await settle(store, taken.claim, fail())
     successor = await put_one(store, unique_key="k")
-    assert await settle(store, seen(await get(store, taken.id)), Revive("requeue", "ann")) == DONE
+    assert await settle(store, seen(await get(store, taken.id)), Redrive("requeue", "ann")) == DONE
     assert (await get(store, taken.id)).unique_key is None
     assert (await put(store, new_task(unique_key="k"))).existing == {"k": successor.id}
 
 
-async def test_of_two_tasks_of_one_key_that_are_revived_together_one_has_it(store):
+async def test_of_two_tasks_of_one_key_that_are_redriven_together_one_has_it(store):
     ended = []
     for _ in range(2):
         taken = await put_and_claim(store, unique_key="k")
         await settle(store, taken.claim, fail())
         ended.append(await get(store, taken.id))
-    answers = await store.commit([Unit(seen(task), Revive("requeue", "ann")) for task in ended])
+    answers = await store.commit([Unit(seen(task), Redrive("requeue", "ann")) for task in ended])
     assert [answer.verdict for answer in answers] == [DONE, DONE]
     assert sorted(task.unique_key or "" for task in await claim(store)) == ["", "k"]
 
@@ -276,5 +282,5 @@ async def test_a_step_has_at_most_one_live_task(store):
     await put_one(store, step_id=step_id)
     before = await everything(store)
     with pytest.raises(InvalidInput):
-        await settle(store, seen(await get(store, first.id)), Revive("requeue", "ann"))
+        await settle(store, seen(await get(store, first.id)), Redrive("requeue", "ann"))
     assert await everything(store) == before

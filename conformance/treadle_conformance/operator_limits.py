@@ -8,7 +8,7 @@ import random
 import pytest
 
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.units import CancelRunTasks, HoldRun, Revive, Unit, Verdict
+from treadle.kernel.store.units import BlockRun, CancelRunTasks, Redrive, Unit, Verdict
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.tasks import Task
 from treadle_conformance.limits import HANDLER_KEY, KEY, RUN_ID, admitted, limit_of, put_limited
@@ -24,9 +24,9 @@ from treadle_conformance.task_steps import (
     get,
     in_order,
     new_task,
-    park,
     put,
     put_one,
+    requeue,
     seen,
     settle,
     succeed,
@@ -144,12 +144,12 @@ async def test_a_handlers_limit_can_be_set_while_others_put_tasks_under_it(datab
     assert await limit_of(store, HANDLER_KEY) == (1019, True, 60, 0)
 
 
-async def test_a_revived_task_gets_the_limit_of_its_handler(store):
+async def test_a_redriven_task_gets_the_limit_of_its_handler(store):
     await put_one(store)
     taken = await claim_one(store)
     await settle(store, taken.claim, fail())
     await store.operators.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1)
-    await commit_one(store, seen(await get(store, taken.id)), Revive("requeue", "ann"))
+    await commit_one(store, seen(await get(store, taken.id)), Redrive("requeue", "ann"))
     assert await admitted(store, HANDLER_KEY) == [taken.id]
 
 
@@ -212,9 +212,9 @@ async def test_the_limit_is_never_exceeded_and_no_slot_stays_free_while_tasks_wa
                         succeed(),
                         succeed(),
                         fail(),
-                        park(task, delay=700),
-                        park(task, "retry"),
-                        park(task, "pause", hold=8),
+                        requeue(task, delay=700),
+                        requeue(task, "retry"),
+                        requeue(task, "pause", blocked_by=8),
                     )
                     units.append(Unit(task.claim, rng.choice(kinds), tuple([new_task(limit_key=KEY)] * rng.randint(0, 1))))
                 await store.commit(units)
@@ -224,14 +224,14 @@ async def test_the_limit_is_never_exceeded_and_no_slot_stays_free_while_tasks_wa
             case "operate" if known:
                 task = await get(store, rng.choice(known))
                 if task.finished:
-                    what = Revive("requeue", "ann")
+                    what = Redrive("requeue", "ann")
                 elif rng.random() < 0.5:
                     what = cancel()
                 else:
-                    what = park(task, "resume", hold=0) if task.hold & 8 else park(task, "pause", hold=8)
+                    what = requeue(task, "resume", blocked_by=0) if task.blocked_by & 8 else requeue(task, "pause", blocked_by=8)
                 await settle(store, seen(task), what)
             case "run":
-                rows = (HoldRun(RUN_ID, rng.random() < 0.5), CancelRunTasks(RUN_ID, "ann", "{}"))
+                rows = (BlockRun(RUN_ID, rng.random() < 0.5), CancelRunTasks(RUN_ID, "ann", "{}"))
                 await store.commit([Unit(rows=(rows[rng.random() < 0.1],))])
         await check(store, KEY, most)
         live = [await get(store, task_id) for task_id in held]

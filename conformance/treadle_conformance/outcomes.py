@@ -12,7 +12,7 @@ from treadle.kernel.store.verify import verify
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle_conformance.record_steps import begin_function, outcome, write
 from treadle_conformance.run_steps import new_run
-from treadle_conformance.task_steps import MINUTE, cancel, fail, get, park, put_and_claim, seen, settle, succeed
+from treadle_conformance.task_steps import MINUTE, cancel, fail, get, put_and_claim, requeue, seen, settle, succeed
 
 RUN = new_run().id
 
@@ -111,11 +111,11 @@ async def expire(store, clock, task):
 
 ENDS = {
     "expire": expire,
-    "release": lambda store, clock, task: settle(store, task.claim, park(task, "release")),
-    "retry": lambda store, clock, task: settle(store, task.claim, park(task, "retry")),
+    "release": lambda store, clock, task: settle(store, task.claim, requeue(task, "release")),
+    "retry": lambda store, clock, task: settle(store, task.claim, requeue(task, "retry")),
     "fail": lambda store, clock, task: settle(store, task.claim, fail()),
     "cancel": lambda store, clock, task: settle(store, seen(task), cancel()),
-    "pause": lambda store, clock, task: settle(store, seen(task), park(task, "pause", hold=8)),
+    "pause": lambda store, clock, task: settle(store, seen(task), requeue(task, "pause", blocked_by=8)),
     "cancel run": lambda store, clock, task: write(store, CancelRunTasks(task.run_id, "ada", "{}")),
 }
 

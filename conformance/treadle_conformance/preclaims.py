@@ -6,7 +6,7 @@ import pytest
 
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
-from treadle.model.states import Hold
+from treadle.model.states import BlockReason
 from treadle.model.tasks import Claim, Preclaimed
 from treadle_conformance.task_steps import (
     MINUTE,
@@ -16,9 +16,9 @@ from treadle_conformance.task_steps import (
     fail,
     get,
     new_task,
-    park,
     put,
     put_and_claim,
+    requeue,
     settle,
     succeed,
 )
@@ -43,7 +43,7 @@ async def test_a_preclaimed_task_equals_a_claimed_one(store, clock):
         "attempt",
         "version",
         "state",
-        "hold",
+        "blocked_by",
     )
     assert [getattr(held, name) for name in fields] == [getattr(await get(store, plain.id), name) for name in fields]
     assert (held.claim, held.claimed_at, held.wake_at) == (Claim(preclaimed.id, 1, "me"), clock.now(), clock.now() + MINUTE)
@@ -55,7 +55,7 @@ async def test_only_the_holder_of_a_preclaimed_task_settles_it(store):
     await put(store, first, second)
     assert await settle(store, Claim(first.id, 1, "other"), succeed()) == Verdict.CLAIM_LOST
     assert await settle(store, Claim(first.id, 1, "me"), succeed()) == Verdict.DONE
-    assert await settle(store, Claim(second.id, 1, "me"), park(await get(store, second.id), "release")) == Verdict.DONE
+    assert await settle(store, Claim(second.id, 1, "me"), requeue(await get(store, second.id), "release")) == Verdict.DONE
     assert (await claim_one(store, owner="other")).claim == Claim(second.id, 2, "other")
 
 
@@ -84,7 +84,7 @@ async def test_sending_it_again_changes_nothing(store):
     held = await get(store, preclaimed.id)
     assert (await put(store, preclaimed)).verdict == Verdict.DONE
     assert await get(store, preclaimed.id) == held
-    await settle(store, held.claim, park(held, "release"))
+    await settle(store, held.claim, requeue(held, "release"))
     await put(store, preclaimed)
     assert (await get(store, preclaimed.id)).owner_id is None, "it was given back, and is free"
     await settle(store, (await claim_one(store)).claim, fail())
@@ -92,7 +92,7 @@ async def test_sending_it_again_changes_nothing(store):
     assert (await get(store, preclaimed.id)).finished
 
 
-@pytest.mark.parametrize("fields", [{"delay": 500}, {"hold": Hold.TASK_PAUSED}], ids=["waits", "held"])
+@pytest.mark.parametrize("fields", [{"delay": 500}, {"blocked_by": BlockReason.TASK_PAUSED}], ids=["waits", "held"])
 async def test_the_preclaim_of_a_task_that_is_not_ready_is_ignored(store, fields):
     preclaimed = new_task(preclaimed=MINE, **fields)
     await put(store, preclaimed)

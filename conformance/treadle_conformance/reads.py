@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from treadle.kernel.store.queries import FinishedCounts, TaskFilter
-from treadle.kernel.store.units import Finish, Revive
+from treadle.kernel.store.units import Finish, Redrive
 from treadle.kernel.store.verify import check_history, verify
 from treadle.model.names import QueueKey
-from treadle.model.states import Hold
+from treadle.model.states import BlockReason
 from treadle_conformance.task_steps import (
     MINUTE,
     OTHER,
@@ -20,10 +20,10 @@ from treadle_conformance.task_steps import (
     get,
     in_order,
     new_task,
-    park,
     put,
     put_and_claim,
     put_one,
+    requeue,
     seen,
     settle,
     succeed,
@@ -86,10 +86,10 @@ async def one_of_each(store):
         made[state] = taken.id
     for state, transition in (("awaiting_external", "hand_off"), ("awaiting_approval", "ask")):
         taken = await put_and_claim(store)
-        await settle(store, taken.claim, park(taken, transition, state=state, delay=MINUTE))
+        await settle(store, taken.claim, requeue(taken, transition, state=state, delay=MINUTE))
         made[state] = taken.id
     held = await put_and_claim(store)
-    await settle(store, held.claim, park(held, "pause", hold=Hold.TASK_PAUSED))
+    await settle(store, held.claim, requeue(held, "pause", blocked_by=BlockReason.TASK_PAUSED))
     made["paused"] = held.id
     made["running"] = (await put_and_claim(store)).id
     made["pending"] = (await put_one(store)).id
@@ -115,14 +115,14 @@ async def test_tasks_are_listed_by_the_states_that_people_see(store):
 
 async def test_a_task_over_its_limit_is_listed_as_pending_and_not_as_paused(store):
     task = await get(store, (await put_one(store)).id)
-    await settle(store, seen(task), park(task, "pause", hold=Hold.OVER_LIMIT))
+    await settle(store, seen(task), requeue(task, "pause", blocked_by=BlockReason.OVER_LIMIT))
     assert in_order(await store.tasks.list_matching(TaskFilter(states=("pending",)), 10)) == [task.id]
     assert await store.tasks.list_matching(TaskFilter(states=("paused",)), 10) == []
 
 
 async def test_a_task_that_is_polled_is_listed_as_awaiting_and_not_as_running(store):
     taken = await put_and_claim(store)
-    await settle(store, taken.claim, park(taken, "hand_off", state="awaiting_external"))
+    await settle(store, taken.claim, requeue(taken, "hand_off", state="awaiting_external"))
     polled = await claim_one(store)
     assert polled.shown_state == "awaiting_external"
     assert in_order(await store.tasks.list_matching(TaskFilter(states=("awaiting_external",)), 10)) == [taken.id]
@@ -169,7 +169,7 @@ async def test_a_cursor_goes_with_filters(store):
 async def test_depths_count_ready_running_waiting_and_held_tasks(store, clock):
     await put(store, new_task(delay=MINUTE), new_task(delay=MINUTE))
     held = await put_and_claim(store)
-    await settle(store, held.claim, park(held, "pause", hold=Hold.TASK_PAUSED))
+    await settle(store, held.claim, requeue(held, "pause", blocked_by=BlockReason.TASK_PAUSED))
     await put_and_claim(store)
     oldest_at = clock.now()
     await put_one(store)
@@ -184,7 +184,7 @@ async def test_depths_count_ready_running_waiting_and_held_tasks(store, clock):
 
 async def test_tasks_that_wait_after_an_error_are_found_by_queue(store):
     failed = await put_and_claim(store)
-    await settle(store, failed.claim, park(failed, "retry", delay=MINUTE, error='{"code":"boom"}'))
+    await settle(store, failed.claim, requeue(failed, "retry", delay=MINUTE, error='{"code":"boom"}'))
     await put_one(store, delay=MINUTE)
     queues = await store.tasks.queue_ids([WORK, OTHER])
     assert await store.tasks.list_failing([queues[WORK], queues[OTHER]], 10) == [failed.id]
@@ -223,10 +223,10 @@ async def a_life(store, clock):
     await clock.advance(MINUTE)
     await store.tasks.wake(10)
     taken = await claim_one(store)
-    await settle(store, taken.claim, park(taken, "retry", failures=1, attempt=3))
+    await settle(store, taken.claim, requeue(taken, "retry", failures=1, attempt=3))
     taken = await claim_one(store)
     await settle(store, taken.claim, fail())
-    await settle(store, seen(await get(store, taken.id)), Revive("requeue", "ann"))
+    await settle(store, seen(await get(store, taken.id)), Redrive("requeue", "ann"))
     taken = await claim_one(store)
     await settle(store, taken.claim, succeed())
     return taken.id

@@ -6,12 +6,12 @@ from typing import Any
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
-from treadle.kernel.store.units import Park, Row, RunGuard, Unit, UnitAnswer
+from treadle.kernel.store.units import Requeue, Row, RunGuard, Unit, UnitAnswer
 from treadle.model.records import EffectOutcome, Message, Record
 from treadle.model.runs import Run
 from treadle.model.tasks import Task
 from treadle_conformance.run_steps import begin, get_run, new_task
-from treadle_conformance.task_steps import claim_one, ids, park
+from treadle_conformance.task_steps import claim_one, ids, requeue
 
 
 def new_record(**fields: Any) -> Record:
@@ -67,8 +67,8 @@ async def begin_function(store: Store, **fields: Any) -> tuple[Run, Task]:
     return run, await claim_one(store)
 
 
-def asleep(task: Task, **fields: Any) -> Park:
-    return park(task, **{"transition": "wait", "delay": 3_600_000} | fields)
+def asleep(task: Task, **fields: Any) -> Requeue:
+    return requeue(task, **{"transition": "wait", "delay": 3_600_000} | fields)
 
 
 async def wait_for_messages(store: Store, run: Run, task: Task, count: int, **fields: Any) -> Run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from treadle.kernel.store.units import Keep, Revive, Unit, Verdict
+from treadle.kernel.store.units import Keep, Redrive, Unit, Verdict
 from treadle.model.states import TaskState
 from treadle_conformance.task_steps import (
     OTHER,
@@ -16,10 +16,10 @@ from treadle_conformance.task_steps import (
     fail,
     get,
     new_task,
-    park,
     put,
     put_and_claim,
     put_one,
+    requeue,
     seen,
     settle,
     succeed,
@@ -32,14 +32,14 @@ DONE, CLAIM_LOST = Verdict.DONE, Verdict.CLAIM_LOST
 # --- repetition ---
 
 
-@pytest.mark.parametrize("kind", ["finish", "fail", "park", "park_for_long", "keep"])
+@pytest.mark.parametrize("kind", ["finish", "fail", "requeue", "park_for_long", "keep"])
 async def test_a_repeated_commit_is_recognised(store, clock, kind):
     taken = await put_and_claim(store)
     settlement = {
         "finish": succeed('{"a":1}'),
         "fail": fail(),
-        "park": park(taken),
-        "park_for_long": park(taken, "retry", attempt=2, failures=1, delay=9_000),
+        "requeue": requeue(taken),
+        "park_for_long": requeue(taken, "retry", attempt=2, failures=1, delay=9_000),
         "keep": Keep('"here"'),
     }[kind]
     unit = Unit(taken.claim, settlement, (new_task(OTHER), new_task(OTHER, unique_key="k")))
@@ -63,9 +63,9 @@ async def test_a_repeated_finish_is_recognised_after_its_followers_are_done(stor
     assert await everything(store) == before
 
 
-async def test_a_repeated_park_is_recognised_after_someone_else_has_claimed_since(store):
+async def test_a_repeated_requeue_is_recognised_after_someone_else_has_claimed_since(store):
     first = await put_and_claim(store)
-    unit = Unit(first.claim, park(first, "retry", attempt=2, failures=1), (new_task(OTHER),))
+    unit = Unit(first.claim, requeue(first, "retry", attempt=2, failures=1), (new_task(OTHER),))
     await store.commit([unit])
     second = await claim_one(store, owner="owner-2")
     before = await everything(store)
@@ -76,18 +76,18 @@ async def test_a_repeated_park_is_recognised_after_someone_else_has_claimed_sinc
 
 async def test_a_repeat_is_recognised_beside_another_unit_of_its_task(store):
     first = await put_and_claim(store)
-    parked = Unit(first.claim, park(first))
-    await store.commit([parked])
+    requeued = Unit(first.claim, requeue(first))
+    await store.commit([requeued])
     second = await claim_one(store, owner="owner-2")
     ends = Unit(second.claim, succeed())
-    answers = await store.commit([ends, parked, ends])
+    answers = await store.commit([ends, requeued, ends])
     assert [answer.verdict for answer in answers] == [DONE, DONE, CLAIM_LOST]
-    assert [(await store.commit([unit]))[0].verdict for unit in (parked, ends)] == [DONE, DONE]
+    assert [(await store.commit([unit]))[0].verdict for unit in (requeued, ends)] == [DONE, DONE]
 
 
-async def test_a_repeated_park_is_recognised_after_someone_else_has_finished_since(store):
+async def test_a_repeated_requeue_is_recognised_after_someone_else_has_finished_since(store):
     first = await put_and_claim(store)
-    unit = Unit(first.claim, park(first), (new_task(OTHER),))
+    unit = Unit(first.claim, requeue(first), (new_task(OTHER),))
     await store.commit([unit])
     second = await claim_one(store, owner="owner-2")
     await settle(store, second.claim, succeed())
@@ -100,7 +100,7 @@ async def test_a_repeated_finish_is_recognised_after_someone_else_has_claimed_si
     first = await put_and_claim(store)
     unit = Unit(first.claim, fail(), (new_task(OTHER),))
     await store.commit([unit])
-    await settle(store, seen(await get(store, first.id)), Revive("requeue", "ann"))
+    await settle(store, seen(await get(store, first.id)), Redrive("requeue", "ann"))
     before = await everything(store)
     assert (await store.commit([unit]))[0].verdict == DONE
     second = await claim_one(store, owner="owner-2")
@@ -116,7 +116,7 @@ async def test_a_repeated_commit_in_the_name_of_someone_else_is_recognised(store
     first, second = await put_and_claim(store), await put_and_claim(store)
     units = [
         Unit(first.claim, msgspec.structs.replace(fail(), actor="watchdog")),
-        Unit(second.claim, park(second, actor="watchdog")),
+        Unit(second.claim, requeue(second, actor="watchdog")),
     ]
     assert [answer.verdict for answer in await store.commit(units)] == [DONE, DONE]
     before = await everything(store)
@@ -137,21 +137,21 @@ async def test_another_settlement_under_a_spent_claim_is_not_a_repetition(store)
     taken = await put_and_claim(store)
     await settle(store, taken.claim, succeed('{"a":1}'))
     before = await everything(store)
-    for settlement in (fail(), park(taken), Keep('"late"')):
+    for settlement in (fail(), requeue(taken), Keep('"late"')):
         assert await settle(store, taken.claim, settlement, new_task(OTHER)) == CLAIM_LOST
     assert await everything(store) == before
 
-    parked = await put_and_claim(store)
-    await settle(store, parked.claim, park(parked, "wait"))
+    requeued = await put_and_claim(store)
+    await settle(store, requeued.claim, requeue(requeued, "wait"))
     before = await everything(store)
-    for settlement in (succeed(), fail(), park(parked, "retry"), Keep('"late"')):
-        assert await settle(store, parked.claim, settlement, new_task(OTHER)) == CLAIM_LOST
+    for settlement in (succeed(), fail(), requeue(requeued, "retry"), Keep('"late"')):
+        assert await settle(store, requeued.claim, settlement, new_task(OTHER)) == CLAIM_LOST
     assert await everything(store) == before
 
 
 async def test_a_repeated_seen_unit_is_answered_claim_lost(store):
     task = await get(store, (await put_one(store)).id)
-    unit = Unit(seen(task), park(task, "pause", hold=8, actor="ann"), (new_task(OTHER),))
+    unit = Unit(seen(task), requeue(task, "pause", blocked_by=8, actor="ann"), (new_task(OTHER),))
     assert (await store.commit([unit]))[0].verdict == DONE
     before = await everything(store)
     assert (await store.commit([unit]))[0].verdict == CLAIM_LOST
@@ -165,7 +165,7 @@ async def test_a_repeated_seen_unit_is_answered_claim_lost(store):
     assert await everything(store) == before
 
     ended = await get(store, task.id)
-    unit = Unit(seen(ended), Revive("requeue", "ann"), (new_task(OTHER),))
+    unit = Unit(seen(ended), Redrive("requeue", "ann"), (new_task(OTHER),))
     assert (await store.commit([unit]))[0].verdict == DONE
     before = await everything(store)
     assert (await store.commit([unit]))[0].verdict == CLAIM_LOST

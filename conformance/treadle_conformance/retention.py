@@ -12,7 +12,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutOutcome, PutRecord
 from treadle.kernel.store.retention import DAY_FOR, Retention
-from treadle.kernel.store.units import PutBlob, PutRun, PutSteps, Revive, RunTransition, Unit, Verdict
+from treadle.kernel.store.units import PutBlob, PutRun, PutSteps, Redrive, RunTransition, Unit, Verdict
 from treadle.kernel.store.verify import verify
 from treadle.model.errors import NotFound, Refused
 from treadle.model.names import QueueKey
@@ -29,10 +29,10 @@ from treadle_conformance.task_steps import (
     get,
     ids,
     new_task,
-    park,
     put,
     put_and_claim,
     put_one,
+    requeue,
     seen,
     settle,
     succeed,
@@ -147,7 +147,7 @@ async def test_records_and_outcomes_of_a_tree_go_in_bounded_transactions(store, 
 async def test_pruning_a_tree_removes_all_its_rows(store, clock):
     run = await finished_run(store, blob="d1")
     retried = await put_and_claim(store)
-    await settle(store, retried.claim, park(retried, "retry", attempt=2, failures=1))
+    await settle(store, retried.claim, requeue(retried, "retry", attempt=2, failures=1))
     await settle(store, (await claim_one(store)).claim, succeed())
     await store.log.append_lines([LogLine(task_id=retried.id, at=0, level="info", message="of a task")])
     await clock.advance(31 * DAY_FOR)
@@ -233,12 +233,12 @@ async def test_a_tree_stays_whole_while_one_of_it_is_to_be_kept(store, clock):
     assert await store.tasks.find(failed.id) is None
 
 
-async def test_a_tree_revived_between_scan_and_removal_is_kept(store, clock):
+async def test_a_tree_redriven_between_scan_and_removal_is_kept(store, clock):
     task = await ended(store, fail())
     await clock.advance(91 * DAY_FOR)
     page = await store.retention.find_prunable(RULES, None, 10)
     assert page.roots == (task.id,)
-    await settle(store, seen(task), Revive("requeue", "ann"))
+    await settle(store, seen(task), Redrive("requeue", "ann"))
     pruned = await store.retention.prune_trees(RULES, page.roots, 100)
     assert (pruned.trees, pruned.tasks, pruned.more) == (0, 0, False)
     assert (await get(store, task.id)).state == "pending"
@@ -405,12 +405,12 @@ async def test_a_concurrent_retry_and_removal_leave_a_complete_task_or_none(stor
     await clock.advance(91 * DAY_FOR)
     roots = (await store.retention.find_prunable(RULES, None, 100)).roots
     answers, pruned = await asyncio.gather(
-        store.commit([Unit(seen(task), Revive("requeue", "ann")) for task in tasks]),
+        store.commit([Unit(seen(task), Redrive("requeue", "ann")) for task in tasks]),
         store.retention.prune_trees(RULES, roots, 1000),
     )
-    revived = sum(answer.verdict is Verdict.DONE for answer in answers)
-    assert revived + pruned.tasks == 30
-    assert (await verify(store)).checked == revived
+    redriven = sum(answer.verdict is Verdict.DONE for answer in answers)
+    assert redriven + pruned.tasks == 30
+    assert (await verify(store)).checked == redriven
     assert (await verify(store)).problems == ()
 
 

@@ -13,7 +13,7 @@ from treadle.kernel.store.units import (
     PutInbox,
     PutRun,
     PutSteps,
-    Revive,
+    Redrive,
     RunGuard,
     RunTransition,
     Unit,
@@ -36,7 +36,7 @@ from treadle_conformance.run_steps import (
     unit_of,
 )
 from treadle_conformance.suite import StoreClock
-from treadle_conformance.task_steps import UNKNOWN_ID, fail, get, park, put_and_claim, seen, succeed, transitions_of
+from treadle_conformance.task_steps import UNKNOWN_ID, fail, get, put_and_claim, requeue, seen, succeed, transitions_of
 
 ROOT, BLOCK, ONE, TWO = "W", "W/block-0", "W/block-0/one", "W/block-0/two"
 PLACES = (ROOT, BLOCK, ONE, TWO)
@@ -318,20 +318,20 @@ async def test_a_seen_guard_protects_a_unit_with_rows(store: Store) -> None:
     assert answer.verdict is Verdict.CLAIM_LOST
 
 
-async def test_a_parked_task_may_come_with_rows(store: Store) -> None:
+async def test_a_requeued_task_may_come_with_rows(store: Store) -> None:
     run = await begin(store, *PLACES, tasks=[ONE])
     (task,) = (await claim_steps(store)).values()
-    unit = Unit(task.claim, park(task), rows=(PutBlob("d1", '"x"', run.id),))
+    unit = Unit(task.claim, requeue(task), rows=(PutBlob("d1", '"x"', run.id),))
     assert [(await store.commit([unit]))[0].verdict for _ in range(2)] == [Verdict.DONE, Verdict.DONE]
     assert await store.runs.find_blobs(["d1"]) == {"d1": '"x"'}
     assert (await get(store, task.id)).version == 1
 
 
-async def test_a_finished_task_is_revived_with_rows(store: Store) -> None:
+async def test_a_finished_task_is_redriven_with_rows(store: Store) -> None:
     task = await put_and_claim(store)
     await store.commit([Unit(task.claim, fail())])
     ended = await get(store, task.id)
-    unit = Unit(seen(ended), Revive("requeue", "ann", "@refs:{}"), rows=(PutBlob("d1", '"x"', ended.root_id),))
+    unit = Unit(seen(ended), Redrive("requeue", "ann", "@refs:{}"), rows=(PutBlob("d1", '"x"', ended.root_id),))
     (answer,) = await store.commit([unit])
     assert answer.verdict is Verdict.DONE
     assert await store.runs.find_blobs(["d1"]) == {"d1": '"x"'}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter
 from treadle.kernel.store.units import (
+    BlockRun,
     CancelRunTasks,
     ClearInbox,
-    HoldRun,
     PutInbox,
     PutSteps,
     RunTransition,
@@ -15,7 +15,7 @@ from treadle.kernel.store.units import (
     Verdict,
 )
 from treadle.kernel.store.verify import verify
-from treadle.model.states import Hold
+from treadle.model.states import BlockReason
 from treadle_conformance.run_steps import (
     advance,
     begin,
@@ -26,7 +26,7 @@ from treadle_conformance.run_steps import (
     step_task,
 )
 from treadle_conformance.suite import StoreClock
-from treadle_conformance.task_steps import UNKNOWN_ID, WORK, claim, get, park, succeed
+from treadle_conformance.task_steps import UNKNOWN_ID, WORK, claim, get, requeue, succeed
 
 ROOT, BLOCK, ONE, TWO = "W", "W/block-0", "W/block-0/one", "W/block-0/two"
 PLACES = (ROOT, BLOCK, ONE, TWO)
@@ -117,15 +117,15 @@ async def test_holding_a_run_holds_all_its_live_tasks_and_no_others(store: Store
     run = await begin(store, *PLACES, tasks=[ONE, TWO])
     other = await begin(store, ROOT, tasks=[ROOT])
     (held,) = await claim(store, limit=1)
-    await advance(store, run, rows=(HoldRun(run.id, True),))
-    assert [task.hold for task in await live_of(store, run)] == [Hold.RUN_PAUSED] * 2
+    await advance(store, run, rows=(BlockRun(run.id, True),))
+    assert [task.blocked_by for task in await live_of(store, run)] == [BlockReason.RUN_PAUSED] * 2
     (free,) = await claim(store)
     assert free.run_id == other.id
-    (answer,) = await store.commit([Unit(held.claim, park(held, hold=0))])
+    (answer,) = await store.commit([Unit(held.claim, requeue(held, blocked_by=0))])
     assert answer.verdict is Verdict.DONE
     assert answer.queue_ids == ()
     assert await claim(store) == []
-    answer = await advance(store, await get_run(store, run.id), rows=(HoldRun(run.id, False),))
+    answer = await advance(store, await get_run(store, run.id), rows=(BlockRun(run.id, False),))
     assert answer.queue_ids == tuple((await store.tasks.queue_ids([WORK])).values())
     assert len(await claim(store)) == 2
 

@@ -10,7 +10,7 @@ from typing import Any
 from treadle.kernel.store.operator_ports import LeaseConnection
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Finish, Park, Seen, Settlement, Unit, UnitAnswer, Verdict
+from treadle.kernel.store.units import Finish, Requeue, Seen, Settlement, Unit, UnitAnswer, Verdict
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, QueueKey
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, NewTask, Task
@@ -83,10 +83,10 @@ def cancel(actor: str = "ann") -> Finish:
     return Finish("cancel", TaskState.CANCELED, actor=actor)
 
 
-def park(task: Task, transition: str = "wait", **fields: Any) -> Park:
+def requeue(task: Task, transition: str = "wait", **fields: Any) -> Requeue:
     """The task as it is, without an owner."""
     values = {"state": task.state, "attempt": task.attempt, "failures": task.failures, "takeovers": task.takeovers}
-    return Park(transition, **values | {"hold": task.hold} | fields)
+    return Requeue(transition, **values | {"blocked_by": task.blocked_by} | fields)
 
 
 def seen(task: Task) -> Seen:

@@ -6,10 +6,10 @@ import random
 from collections import Counter, deque
 
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.units import Revive, Unit
+from treadle.kernel.store.units import Redrive, Unit
 from treadle.model.names import DEFAULT_NAMESPACE
-from treadle.model.states import Hold
-from treadle_conformance.task_steps import claim, claim_one, fail, get, new_task, park, put, seen, settle, succeed
+from treadle.model.states import BlockReason
+from treadle_conformance.task_steps import claim, claim_one, fail, get, new_task, put, requeue, seen, settle, succeed
 
 
 async def put_fair(store: Store, key: str | None, count: int, **fields: object) -> list[str]:
@@ -77,11 +77,11 @@ async def test_delayed_tasks_take_turns_when_they_become_due(store, clock):
     assert (Counter(taken[:3]), Counter(taken[3:5])) == ({"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 1})
 
 
-async def test_revived_tasks_take_turns(store):
+async def test_redriven_tasks_take_turns(store):
     ids = await put_fair(store, "a", 4)
     for task in await claim(store):
         await settle(store, task.claim, fail())
-    await store.commit([Unit(seen(await get(store, each)), Revive("requeue", "ann")) for each in ids])
+    await store.commit([Unit(seen(await get(store, each)), Redrive("requeue", "ann")) for each in ids])
     await put_fair(store, "b", 2)
     assert await keys_in_order(store, 6) == take_turns(("a", 4), ("b", 2))
 
@@ -100,7 +100,7 @@ async def test_turns_hold_under_a_limit(store):
 
 
 async def test_a_paused_task_does_not_stop_the_round(store, clock):
-    await put_fair(store, "paused", 1, hold=Hold.TASK_PAUSED)
+    await put_fair(store, "paused", 1, blocked_by=BlockReason.TASK_PAUSED)
     await clock.advance(60_000)
     await put_fair(store, "a", 30)
     order: list[str | None] = []
@@ -116,7 +116,7 @@ async def test_a_retried_attempt_keeps_its_turn(store):
     await put_fair(store, "a", 2)
     await put_fair(store, "b", 2)
     task = await claim_one(store)
-    await settle(store, task.claim, park(task, "retry"))
+    await settle(store, task.claim, requeue(task, "retry"))
     assert (await claim_one(store)).id == task.id
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from treadle.kernel.store.queries import Woken
 from treadle.kernel.store.units import Keep, Verdict
-from treadle.model.states import Hold, TaskState
+from treadle.model.states import BlockReason, TaskState
 from treadle_conformance.task_steps import (
     MINUTE,
     OTHER,
@@ -19,10 +19,10 @@ from treadle_conformance.task_steps import (
     get,
     in_order,
     new_task,
-    park,
     put,
     put_and_claim,
     put_one,
+    requeue,
     seen,
     settle,
     succeed,
@@ -45,9 +45,9 @@ async def test_a_delayed_task_is_ready_when_its_time_has_come_and_not_before(sto
     assert in_order(await claim(store)) == [task.id]
 
 
-async def test_a_parked_task_is_ready_when_its_wait_is_over(store, clock):
+async def test_a_requeued_task_is_ready_when_its_wait_is_over(store, clock):
     taken = await put_and_claim(store)
-    await settle(store, taken.claim, park(taken, delay=2_000))
+    await settle(store, taken.claim, requeue(taken, delay=2_000))
     await clock.advance(1_999)
     assert (await store.tasks.wake(100)).count == 0
     await clock.advance(1)
@@ -100,7 +100,7 @@ async def test_an_expired_lease_leaves_the_claim_version_and_no_owner(store, clo
 @pytest.mark.parametrize(("state", "transition"), [("awaiting_external", "hand_off"), ("awaiting_approval", "ask")])
 async def test_a_lease_that_ran_out_on_a_poll_counts_a_takeover_but_no_attempt(store, clock, state, transition):
     taken = await put_and_claim(store)
-    await settle(store, taken.claim, park(taken, transition, state=state))
+    await settle(store, taken.claim, requeue(taken, transition, state=state))
     polled = await claim_one(store)
     assert polled.state == state
     await clock.advance(MINUTE)
@@ -125,7 +125,7 @@ async def test_the_holder_of_an_expired_lease_can_do_nothing(store, clock):
     await clock.advance(MINUTE)
     await store.tasks.wake(100)
     before = await everything(store)
-    for settlement in (succeed(), park(taken), Keep('{"late":1}')):
+    for settlement in (succeed(), requeue(taken), Keep('{"late":1}')):
         for followers in ((), (new_task(OTHER),)):
             assert await settle(store, taken.claim, settlement, *followers) == Verdict.CLAIM_LOST
     assert await everything(store) == before
@@ -190,10 +190,10 @@ async def test_a_wake_names_the_queues_in_which_it_made_tasks_ready(store, clock
 async def test_a_held_task_stays_held_when_its_time_comes(store, clock):
     task = await put_one(store, delay=1_000)
     before = await get(store, task.id)
-    await settle(store, seen(before), park(before, "pause", hold=Hold.TASK_PAUSED, delay=1_000))
+    await settle(store, seen(before), requeue(before, "pause", blocked_by=BlockReason.TASK_PAUSED, delay=1_000))
     await clock.advance(1_000)
     await store.tasks.wake(100)
-    assert (await get(store, task.id)).hold == Hold.TASK_PAUSED
+    assert (await get(store, task.id)).blocked_by == BlockReason.TASK_PAUSED
     assert await claim(store) == []
 
 

@@ -186,7 +186,7 @@ def test_a_new_task_is_saved_in_its_state(persistence: Persistence, state: str) 
     assert (claimed is not None) == (state == TaskState.PENDING)
 
 
-def test_a_saved_task_can_be_released_canceled_and_ended_but_not_revived(memory: Persistence) -> None:
+def test_a_saved_task_can_be_released_canceled_and_ended_but_not_redriven(memory: Persistence) -> None:
     task = TaskDefinition(uuid="t", name="x.Y", state=TaskState.RUNNING)
     memory.save_task(task)
     task.state = TaskState.PENDING

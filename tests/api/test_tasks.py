@@ -79,7 +79,7 @@ OPTIONS = {
 
 async def test_every_option_of_one_task_is_an_option_of_many(scene: Scene):
     assert {"name", "payload", *OPTIONS} == set(TaskRequest.__struct_fields__)
-    store, own = scene.engine.kernel.store, {"id", "root_id", "created_at", "due_at", "wake_at", "deadline_at", "hold"}
+    store, own = scene.engine.kernel.store, {"id", "root_id", "created_at", "due_at", "wake_at", "deadline_at", "blocked_by"}
     for name, value in OPTIONS.items():
         given: dict[str, Any] = {name: value} | ({"limit_key": "disk"} if name == "limit" else {})
         plain = await store.tasks.find((await scene.api.tasks.enqueue("greet", {"n": 1})).id)

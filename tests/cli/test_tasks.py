@@ -83,8 +83,8 @@ def test_operators_pause_resume_cancel_and_retry(treadle: Treadle):
     assert "is canceled now" in treadle("tasks", "cancel", task_id, "--reason", "changed [red]my mind").out
     assert treadle.json("tasks", "cancel", task_id)["state"] == "canceled"
     assert "changed [red]my mind" in treadle("tasks", "show", task_id).out
-    revived = treadle.json("tasks", "retry", task_id, "--payload", '{"name": "Bo"}')
-    assert revived["state"] == "pending"
+    redriven = treadle.json("tasks", "retry", task_id, "--payload", '{"name": "Bo"}')
+    assert redriven["state"] == "pending"
     shown = treadle.json("tasks", "show", task_id)
     assert shown["payload"] == {"name": "Bo"}
     assert [transition["transition"] for transition in shown["transitions"]] == ["pause", "resume", "cancel", "requeue"]

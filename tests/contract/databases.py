@@ -211,4 +211,4 @@ DATABASES: dict[str, Callable[[pytest.FixtureRequest, Path], Database]] = {
 
 def is_ready(task: Task) -> bool:
     """Whether a claim would take the task."""
-    return not task.finished and task.owner_id is None and task.wake_at is None and not task.hold
+    return not task.finished and task.owner_id is None and task.wake_at is None and not task.blocked_by

@@ -20,7 +20,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.retention import Retention
-from treadle.kernel.store.units import Finish, Park, Row, Seen, Unit, Verdict
+from treadle.kernel.store.units import Finish, Requeue, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.store.verify import verify
 from treadle.model.approvals import ApprovalRequest
@@ -61,7 +61,7 @@ class RequestContext:
         (pending,) = (await self.approvals.list(task_id=task_id)).approvals
         return pending
 
-    async def wake_and_tend(self) -> tuple[Verdict, Finish | Park]:
+    async def wake_and_tend(self) -> tuple[Verdict, Finish | Requeue]:
         await self.store.tasks.wake(10)
         task = await claim_one(self.store)
         assert task.state == "awaiting_approval"
@@ -97,7 +97,7 @@ async def check(store: Store) -> None:
     assert (await verify(store)).problems == ()
 
 
-async def test_asking_parks_the_task_and_stores_the_question_in_one_unit(desk, clock):
+async def test_asking_requeues_the_task_and_stores_the_question_in_one_unit(desk, clock):
     task, shown = await desk.ask(context={"amount": 5}, expires=60)
     assert (task.state, task.owner_id, task.wake_at) == ("awaiting_approval", None, clock.now() + MINUTE)
     assert (task.attempt, task.failures) == (1, 0)
@@ -309,7 +309,7 @@ async def test_people_are_reminded_and_others_brought_in(telling_desk, clock):
 async def test_a_task_examined_too_early_keeps_waiting(desk, clock):
     task, shown = await desk.ask(expires=60)
     seen = Seen(task.id, task.version, task.claim_version)
-    woken = Park("resume", task.state, 1, 0, 0, checkpoint=task.checkpoint)
+    woken = Requeue("resume", task.state, 1, 0, 0, checkpoint=task.checkpoint)
     await desk.committer.submit(Unit(seen, woken))
     _, settled = await desk.wake_and_tend()
     assert settled.transition == "ask"
@@ -323,7 +323,7 @@ async def test_a_decision_wins_over_a_worker_that_is_about_to_remind(desk, clock
     await desk.store.tasks.wake(10)
     taken = await claim_one(desk.store)
     assert (await desk.approvals.decide(shown.id, "approve", actor="ada")).state == "approved"
-    stale = Park("ask", taken.state, 1, 0, 0, delay=1000)
+    stale = Requeue("ask", taken.state, 1, 0, 0, delay=1000)
     assert (await desk.committer.submit(Unit(taken.claim, stale))).verdict is Verdict.CLAIM_LOST
     assert (await get(desk.store, task.id)).state == "pending"
 

@@ -9,7 +9,7 @@ import pytest
 from treadle.model.errors import SchemaBehind, SchemaTooNew, StoreUnavailable
 from treadle.model.states import TaskState
 from treadle.testing import ManualClock
-from treadle_conformance.task_steps import claim_one, everything, get, park, put_and_claim, put_one, settle, succeed
+from treadle_conformance.task_steps import claim_one, everything, get, put_and_claim, put_one, requeue, settle, succeed
 
 pytestmark = pytest.mark.new_schema
 
@@ -75,7 +75,7 @@ async def test_migrations_go_up_down_and_up_again(database, store):
 async def test_the_view_and_the_state_of_external_jobs_go_down_and_up_again(database, store):
     made = database.schema()
     task = await put_and_claim(store)
-    await settle(store, task.claim, park(task, state=TaskState.AWAITING_EXTERNAL))
+    await settle(store, task.claim, requeue(task, state=TaskState.AWAITING_EXTERNAL))
     await store.migrate_to(2)
     assert database.rows("external_production_records_view") == []
     assert [row["state"] for row in database.rows("tasks")] == ["pending"]

@@ -11,7 +11,7 @@ import pytest
 
 from treadle.kernel.store.queries import Pruned
 from treadle.kernel.store.retention import DAY_FOR, Retention
-from treadle.kernel.store.units import PutRun, Revive, RunTransition, Unit, Verdict
+from treadle.kernel.store.units import PutRun, Redrive, RunTransition, Unit, Verdict
 from treadle.kernel.store.verify import verify
 from treadle.model.ids import uuid7
 from treadle.model.runs import Run
@@ -25,8 +25,8 @@ from treadle_conformance.task_steps import (
     fail,
     get,
     new_task,
-    park,
     put,
+    requeue,
     seen,
     settle,
     succeed,
@@ -46,7 +46,7 @@ async def ended(store: Any, at: int, settlement: Any = None, **fields: Any) -> s
     task_id = id_at(at)
     await put(store, new_task(id=task_id, **fields))
     task = await claim_one(store, fields.get("queue", WORK))
-    await settle(store, task.claim, park(task, "retry"))
+    await settle(store, task.claim, requeue(task, "retry"))
     task = await claim_one(store, fields.get("queue", WORK))
     await settle(store, task.claim, settlement or succeed())
     return task_id
@@ -230,7 +230,7 @@ async def test_a_failed_task_in_the_kept_rows_can_be_retried(database, store):
     await when_droppable(database)
     await Retention(store).prune()
     task: Task = await get(store, failed)
-    (answer,) = await store.commit([Unit(seen(task), Revive("requeue", actor="me"))])
+    (answer,) = await store.commit([Unit(seen(task), Redrive("requeue", actor="me"))])
     assert answer.verdict == Verdict.DONE
     await settle(store, (await claim_one(store)).claim, succeed())
     assert (await verify(store)).holds

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.parametrize("database", ["postgres"], indirect=True)
 
 async def test_a_wake_uses_free_slots(database, store):
     tasks = await put_limited(store, 4, limit=2)
-    database.execute("update tasks set hold = 1")
+    database.execute("update tasks set blocked_by = 1")
     woken = await store.tasks.wake(10)
     assert len(woken.queue_ids) == 1
     assert sorted(await admitted(store)) == sorted(in_order(tasks[:2]))

@@ -27,7 +27,7 @@ from treadle.kernel.store.records import (
     RecordFilter,
     TakeMessages,
 )
-from treadle.kernel.store.units import Amend, HoldRun, Keep, PutRun, PutSteps, Revive, Row, RunGuard, RunTransition, Unit
+from treadle.kernel.store.units import BlockRun, Discard, Keep, PutRun, PutSteps, Redrive, Row, RunGuard, RunTransition, Unit
 from treadle.kernel.store.verify import verify
 from treadle.model.names import QueueKey
 from treadle.model.records import EffectOutcome, Message, Record
@@ -36,7 +36,7 @@ from treadle.model.states import MACHINES
 from treadle.model.tasks import NewTask, Task
 from treadle.testing import SeededIds
 from treadle_conformance.run_steps import new_step
-from treadle_conformance.task_steps import MINUTE, OTHER, WORK, Line, cancel, fail, park, seen, succeed
+from treadle_conformance.task_steps import MINUTE, OTHER, WORK, Line, cancel, fail, requeue, seen, succeed
 
 QUEUES = [WORK, OTHER, WORK._replace(namespace="elsewhere")]
 TABLES = (
@@ -185,7 +185,7 @@ class Operator:
         tasks = await self.twins.stores[0].tasks.list_matching(TaskFilter(states=("pending",)), 1_000)
         heads = []
         for queue in queues:
-            ready = [task for task in tasks if task.queue == queue and task.wake_at is None and not task.hold]
+            ready = [task for task in tasks if task.queue == queue and task.wake_at is None and not task.blocked_by]
             heads += sorted((task.priority, task.due_at) for task in ready)[:1]
         return queues if len(set(heads)) == len(heads) else queues[:1]
 
@@ -204,11 +204,11 @@ class Operator:
         if choice == 3:
             return fail()
         if task.state == "awaiting_external":
-            return park(task, "still_working", delay=2_000)
+            return requeue(task, "still_working", delay=2_000)
         if choice == 4:
-            return park(task, "hand_off", state="awaiting_external", delay=2_000)
+            return requeue(task, "hand_off", state="awaiting_external", delay=2_000)
         delay = self.rng.choice((None, 4_000))
-        return park(
+        return requeue(
             task, "retry", attempt=task.attempt + 1, failures=task.failures + 1, delay=delay, error='{"code":"e"}', data="1"
         )
 
@@ -228,15 +228,20 @@ class Operator:
             if task.state == "completed":
                 continue
             if task.state == "failed" and self.rng.random() < 0.5:
-                units.append(Unit(seen(task), Amend("discard", "canceled", "ann")))
+                units.append(Unit(seen(task), Discard("discard", "canceled", "ann")))
             elif task.finished:
                 payload, delay = self.rng.choice((None, '{"new":1}')), self.rng.choice((None, None, 4_000))
-                units.append(Unit(seen(task), Revive("requeue", "ann", payload, self.rng.choice((0, 2)), delay)))
+                units.append(Unit(seen(task), Redrive("requeue", "ann", payload, self.rng.choice((0, 2)), delay)))
             elif self.rng.random() < 0.5:
                 units.append(Unit(seen(task), cancel(), self.new_tasks(1)))
             else:
-                transition, hold = ("resume", 0) if task.hold else ("pause", 8)
-                units.append(Unit(seen(task), park(task, transition, hold=hold, actor="ann", delay=self.rng.choice((None, 3_000)))))
+                transition, blocked_by = ("resume", 0) if task.blocked_by else ("pause", 8)
+                units.append(
+                    Unit(
+                        seen(task),
+                        requeue(task, transition, blocked_by=blocked_by, actor="ann", delay=self.rng.choice((None, 3_000))),
+                    )
+                )
         await self.twins.commit(units)
 
     async def repeat(self) -> None:
@@ -326,14 +331,14 @@ class Operator:
                 return Unit(task.claim, Keep(None, "tool_call.unknown", self.rng.choice((None, "{}"))))
             case 4:
                 waits = Await(run.id, self.rng.randint(0, 3), added=1)
-                return Unit(task.claim, park(task, delay=MINUTE), run=guard, rows=(step, taken, waits))
+                return Unit(task.claim, requeue(task, delay=MINUTE), run=guard, rows=(step, taken, waits))
             case _:
                 moved = (RunTransition(run.id, "succeed", "running", "completed"),) if run.state == "running" else ()
                 return Unit(task.claim, succeed(), run=guard, rows=(taken, *moved))
 
     async def pause(self) -> None:
         if runs := [run for run in await self.runs() if run.finished_at is None]:
-            await self.twins.commit([Unit(rows=(HoldRun(self.rng.choice(runs).id, self.rng.random() < 0.4),))])
+            await self.twins.commit([Unit(rows=(BlockRun(self.rng.choice(runs).id, self.rng.random() < 0.4),))])
 
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(6, 12))])

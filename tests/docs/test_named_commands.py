@@ -62,6 +62,8 @@ def _parse(words: list[str]) -> None:
         parser = command.make_parser(context)
         parser.allow_interspersed_args = False
         _, words, _ = parser.parse_args(list(words))
+        if not words:  # a group with an option of its own
+            return
         _, found, words = command.resolve_command(context, words)
         assert found is not None
         command, context = found, click.Context(found, parent=context, info_name=found.name)

@@ -15,7 +15,7 @@ from tests.limits import BOUND
 from treadle import Engine
 from treadle.kernel.queue.decide import failure, settlement
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Finish, Park, Unit, UnitAnswer
+from treadle.kernel.store.units import Finish, Requeue, Unit, UnitAnswer
 from treadle.model.names import FUNCTION, HANDLER
 from treadle.model.outcomes import Problem, Succeeded
 from treadle.model.retry import RetryPolicy
@@ -96,7 +96,7 @@ class Process:
                 taken += await self.engine.kernel.store.tasks.claim([queue_id], self.owner_id, LEASE_FOR, limit)
         return taken
 
-    async def execute(self, task: Task) -> Finish | Park | None:
+    async def execute(self, task: Task) -> Finish | Requeue | None:
         self.claims += 1
         kernel = self.engine.kernel
         services = EffectKernel(kernel.store, self.committer, kernel.value_store, kernel.clock)  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def parked(engine: Engine, run_id: str) -> bool:
+async def requeued(engine: Engine, run_id: str) -> bool:
     """Whether nothing of the run is being executed or could be: all of it waits."""
     tasks = await engine.kernel.run_reads.list_live_tasks(run_id)
     return bool(tasks) and all(task.owner_id is None and task.wake_at is not None for task in tasks)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engines import ALL, make_engine, url_of
-from tests.functions.driver import LEASE_FOR, Died, Scene, function_scene, parked, until
+from tests.functions.driver import LEASE_FOR, Died, Scene, function_scene, requeued, until
 from tests.functions.test_first import cancel_losers
 from tests.limits import BOUND
 
@@ -71,7 +71,7 @@ def raced(ctx: Any) -> Any:
 
 @pytest.mark.parametrize("warm", [COLD, WARM])
 @pytest.mark.parametrize("wait", [None, gathered, raced, lambda ctx: ctx.sleep(1000), lambda ctx: ctx.call("job", {})])
-async def test_a_parked_function_cleans_up_and_is_canceled_then(scene: Scene, warm: int, wait: Any):
+async def test_a_requeued_function_cleans_up_and_is_canceled_then(scene: Scene, warm: int, wait: Any):
     executed = booking(scene, wait)
     started = await scene.engine.start_function("book")
     process = scene.process(warm=warm)
@@ -495,9 +495,9 @@ async def test_workers_let_a_canceled_function_clean_up(engine: Engine):
 
     async with engine.worker():
         started = await engine.start_function("f", {"depth": 1})
-        await until(lambda: parked(engine, started.id))
+        await until(lambda: requeued(engine, started.id))
         (child,) = await engine.kernel.store.runs.list_children(started.id)
-        await until(lambda: parked(engine, child))
+        await until(lambda: requeued(engine, child))
         await engine.runs.cancel(started.id, actor="ada", reason="enough")
         with pytest.raises(RunCanceled, match="enough"):
             await engine.run_result(started, timeout=BOUND)

@@ -82,7 +82,7 @@ async def test_a_signal_that_meets_a_continuation_arrives_exactly_once(scene: Sc
 
 
 async def _continued(scene: Scene, links: int = 3) -> tuple[str, str, Process]:
-    """A chain of finished runs and a parked one; the ids of the first and the last."""
+    """A chain of finished runs and a suspended one; the ids of the first and the last."""
     started = await scene.engine.start_function("listen", {"links": links}, tags={"customer": "acme"})
     process = scene.process()
     await process.quiet()
@@ -104,7 +104,7 @@ async def test_every_call_that_names_the_first_run_reaches_the_current_one(scene
     found = await api.runs.get(first)
     now = (await _links(scene))[-1]
     assert (found.state, found.continued_as, found.link) == ("completed", now.id, 0)
-    assert (await api.runs.get(now.id)).chain_id == first
+    assert (await api.runs.get(now.id)).lineage_id == first
     assert (await api.runs.get(now.id)).tags == {"customer": "acme"}
     middle = (await _links(scene))[1]
     assert (await api.runs.cancel(middle.id, reason="enough")).id == now.id

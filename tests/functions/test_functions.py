@@ -1,4 +1,4 @@
-"""Durable functions: what each operation of `ctx` promises, through parking, replay, and other processes."""
+"""Durable functions: what each operation of `ctx` promises, through suspension, replay, and other processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engines import ALL, make_engine, url_of
 from tests.errors import raises_code
-from tests.functions.driver import Process, Scene, function_scene, parked, until
+from tests.functions.driver import Process, Scene, function_scene, requeued, until
 from tests.limits import BOUND
 
 from treadle import Engine, RetryPolicy
@@ -238,9 +238,9 @@ async def test_every_return_value_of_a_function_is_its_result(engine: Engine, mo
     looked: list[str] = []
     find_last_link = engine.kernel.store.runs.find_last_link
 
-    async def noted(chain_id: str) -> Any:
-        looked.append(chain_id)
-        return await find_last_link(chain_id)
+    async def noted(lineage_id: str) -> Any:
+        looked.append(lineage_id)
+        return await find_last_link(lineage_id)
 
     @engine.function("answer")
     async def answer(payload: dict[str, Any], ctx: Any) -> Any:
@@ -269,7 +269,7 @@ async def test_a_worker_that_stops_leaves_its_functions_to_the_next(engine: Engi
 
     started = await engine.start_function("long")
     async with engine.worker():
-        await until(lambda: parked(engine, started.id))
+        await until(lambda: requeued(engine, started.id))
     async with engine.worker():
         await engine.signal(started, "go")
         assert await engine.run_result(started, timeout=BOUND) == 3

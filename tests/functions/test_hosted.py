@@ -68,7 +68,7 @@ def test_no_recorded_step_is_repeated_after_any_crash_in_any_task_order() -> Non
     assert report.writes > 8
 
 
-async def test_a_function_that_waits_in_a_task_is_parked_and_continues_elsewhere() -> None:
+async def test_a_function_that_waits_in_a_task_is_requeued_and_continues_elsewhere() -> None:
     engine = make_engine("memory://")
     steps: list[str] = []
 

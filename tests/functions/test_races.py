@@ -1,4 +1,4 @@
-"""Messages that reach a function at the worst moment: while it parks, pauses or continues as another run."""
+"""Messages that reach a function at the worst moment: while it is suspended, pauses or continues as another run."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.engines import ALL, SHARED, make_engine, url_of
 from tests.errors import raises_code
-from tests.functions.driver import LEASE_FOR, Scene, function_scene, parked, until
+from tests.functions.driver import LEASE_FOR, Scene, function_scene, requeued, until
 from tests.limits import BOUND
 
 from treadle import Engine
@@ -148,7 +148,7 @@ async def _tree(engine: Engine, run_id: str, count: int) -> list[str]:
     async def waits() -> bool:
         nonlocal below
         below = [run.id for run in await engine.kernel.functions.descendants(run_id)]
-        return len(below) == count and all([await parked(engine, each) for each in [run_id, *below]])
+        return len(below) == count and all([await requeued(engine, each) for each in [run_id, *below]])
 
     await until(waits)
     return below

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.engines import make_engine
-from tests.functions.driver import LEASE_FOR, Died, function_scene, parked, until
+from tests.functions.driver import LEASE_FOR, Died, function_scene, requeued, until
 from tests.limits import BOUND
 
 from treadle import Canceled, Engine, FunctionContext, RunCanceled, RunFailed
@@ -58,7 +58,7 @@ async def test_log_lines_of_a_cleanup_are_kept_once():
 
         async with engine.worker():
             run = await engine.start_function("book")
-            await until(lambda: parked(engine, run.id))
+            await until(lambda: requeued(engine, run.id))
             await engine.runs.cancel(run.id, reason="sold out")
             with pytest.raises(RunCanceled):
                 await engine.run_result(run, timeout=BOUND)
@@ -83,7 +83,7 @@ async def test_a_retry_waits_for_another_signal_after_one_of_a_wrong_type(way: s
             with pytest.raises(RunFailed, match=f"`treadle runs retry {run.id}` waits for it again"):
                 await engine.run_result(run, timeout=BOUND)
             await engine.runs.retry(run.id)
-            await until(lambda: parked(engine, run.id))
+            await until(lambda: requeued(engine, run.id))
             await engine.signal(run.id, "go", 1)
             assert await engine.run_result(run, timeout=BOUND) == 1
 

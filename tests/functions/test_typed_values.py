@@ -15,7 +15,7 @@ from uuid import UUID
 import pydantic
 import pytest
 from tests.engines import SHARED, make_engine, url_of
-from tests.functions.driver import parked, until
+from tests.functions.driver import requeued, until
 
 from treadle import Context, Engine, FunctionContext, RetryPolicy, RunFailed, TaskFailed
 from treadle.model.errors import IdempotencyKeyReused, InvalidInput, InvalidPayload
@@ -90,7 +90,7 @@ async def test_values_arrive_as_their_types_after_crashes(kind: str, request: py
 
 
 async def _waits(engine: Engine, run_id: str, calls: list[Any]) -> bool:
-    return len(calls) == 5 and await parked(engine, run_id)
+    return len(calls) == 5 and await requeued(engine, run_id)
 
 
 async def _continued(engine: Engine, run_id: str) -> bool:

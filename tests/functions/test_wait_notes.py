@@ -1,4 +1,4 @@
-"""Notes of parked functions, also of those that a worker of an older version has parked since."""
+"""Notes of suspended functions, also of those that a worker of an older version has requeued since."""
 
 from __future__ import annotations
 

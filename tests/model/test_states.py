@@ -8,7 +8,7 @@ import pytest
 
 from treadle.kernel.store.queries import EntityHistory
 from treadle.kernel.store.verify import check_history
-from treadle.model.states import FINAL_TASK_STATES, HELD_TRANSITIONS, LIVE_TASK_STATES, MACHINES, TASK, Hold, TaskState
+from treadle.model.states import FINAL_TASK_STATES, HELD_TRANSITIONS, LIVE_TASK_STATES, MACHINES, TASK, BlockReason, TaskState
 from treadle.model.tasks import Task, Transition
 from treadle.stores.statements import load_migrations
 
@@ -74,7 +74,7 @@ def test_a_transition_outside_the_table_is_impossible():
 
 
 def test_the_bits_of_a_hold_are_apart():
-    bits = [Hold.OVER_LIMIT, Hold.LIST_PAUSED, Hold.RUN_PAUSED, Hold.TASK_PAUSED]
+    bits = [BlockReason.OVER_LIMIT, BlockReason.LIST_PAUSED, BlockReason.RUN_PAUSED, BlockReason.TASK_PAUSED]
     assert sum(bits) == 15
     assert all(bit.bit_count() == 1 for bit in bits)
 
@@ -84,9 +84,9 @@ def test_the_bits_of_a_hold_are_apart():
     [
         ({}, "pending"),
         ({"owner_id": "o"}, "running"),
-        ({"hold": Hold.OVER_LIMIT}, "pending"),
-        ({"hold": Hold.TASK_PAUSED}, "paused"),
-        ({"hold": Hold.RUN_PAUSED, "owner_id": "o"}, "paused"),
+        ({"blocked_by": BlockReason.OVER_LIMIT}, "pending"),
+        ({"blocked_by": BlockReason.TASK_PAUSED}, "paused"),
+        ({"blocked_by": BlockReason.RUN_PAUSED, "owner_id": "o"}, "paused"),
         ({"state": "awaiting_external", "owner_id": "o"}, "awaiting_external"),
         ({"state": "awaiting_approval"}, "awaiting_approval"),
         ({"state": "completed", "owner_id": "o", "finished_at": 1}, "completed"),

@@ -9,7 +9,7 @@ import pytest
 from build_tools.prose import bad_terms, bad_tests, bad_variables, texts_for_users
 
 
-@pytest.mark.parametrize("text", ["its queues", "Queues", "every move of a task", "3 held", "Letters", "make up for a range"])
+@pytest.mark.parametrize("text", ["its lanes", "Lanes", "every move of a task", "3 held", "Letters", "make up for a range"])
 def test_words_of_the_implementation_are_rejected(text: str):
     assert list(bad_terms(Path("x.md"), text))
 
@@ -21,11 +21,11 @@ def test_plain_english_is_accepted(text: str):
 
 def test_templates_help_descriptions_and_documents_are_read_without_their_code(tmp_path: Path):
     for name, text in {
-        "src/treadle/interfaces/web/templates/a.html": '{% call card("Queues") %}<p>{{ list.queues }} the moves</p>',
-        "src/treadle/api/b.py": '"""See `queues`."""\nX = "all queues here"\n',
-        "docs/how-to/c.md": "```\nqueues\n```\nuse the queue\n",
-        "docs/adr/d.md": "queues",
-        "README.md": "`queues`",
+        "src/treadle/interfaces/web/templates/a.html": '{% call card("Lanes") %}<p>{{ list.lanes }} the moves</p>',
+        "src/treadle/api/b.py": '"""See `lanes`."""\nX = "all lanes here"\n',
+        "docs/how-to/c.md": "```\nlanes\n```\nuse the lane\n",
+        "docs/adr/d.md": "lanes",
+        "README.md": "`lanes`",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -51,5 +51,5 @@ def test_names_of_things_and_fields_are_accepted(code: str):
 
 
 def test_a_free_relative_in_the_name_of_a_test_is_rejected():
-    assert list(bad_tests(Path("test_module.py"), ast.parse("def test_a_waiting_task_is_woken(): ...")))
+    assert list(bad_tests(Path("test_module.py"), ast.parse("def test_what_a_waiting_task_does(): ...")))
     assert not list(bad_tests(Path("test_module.py"), ast.parse("def test_a_waiter_is_woken(): ...")))

@@ -21,14 +21,14 @@ from tests.contract.databases import Database, Postgres, SqliteMemory
 
 from treadle.kernel.queue.decide import settlement
 from treadle.kernel.store.queries import Renewal, TaskFilter
-from treadle.kernel.store.units import Finish, Keep, Park, Revive, Unit, Verdict
+from treadle.kernel.store.units import Finish, Keep, Redrive, Requeue, Unit, Verdict
 from treadle.kernel.store.verify import verify
 from treadle.model.outcomes import Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy
-from treadle.model.states import FINAL_TASK_STATES, Hold
+from treadle.model.states import FINAL_TASK_STATES, BlockReason
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.testing import SeededIds
-from treadle_conformance.task_steps import OTHER, WORK, Line, cancel, park, seen
+from treadle_conformance.task_steps import OTHER, WORK, Line, cancel, requeue, seen
 
 POLICY = RetryPolicy(retries=2)
 PROBLEM = Problem("boom", "It broke.")
@@ -62,7 +62,7 @@ class Expected:
     attempt: int = 1
     failures: int = 0
     takeovers: int = 0
-    hold: int = 0
+    blocked_by: int = 0
     wake_at: int | None = None
     checkpoint: str | None = None
     result: str | None = None
@@ -74,7 +74,7 @@ class Expected:
 
     @property
     def ready(self) -> bool:
-        return not self.finished and self.owner_id is None and self.wake_at is None and not self.hold
+        return not self.finished and self.owner_id is None and self.wake_at is None and not self.blocked_by
 
 
 COMPARED = [name for name in Expected.__dataclass_fields__ if name != "wake_at"]
@@ -199,10 +199,10 @@ class QueueMachine(RuleBasedStateMachine):
         before = self.expected[task_id]
         match settled:
             case Finish():
-                after = replace(before, state=settled.state, result=settled.result, wake_at=None, hold=0)
+                after = replace(before, state=settled.state, result=settled.result, wake_at=None, blocked_by=0)
                 if settled.transition == "cancel":
                     after = replace(after, owner_id=None)
-            case Park():
+            case Requeue():
                 after = replace(
                     before,
                     state=settled.state,
@@ -210,7 +210,7 @@ class QueueMachine(RuleBasedStateMachine):
                     attempt=settled.attempt,
                     failures=settled.failures,
                     takeovers=settled.takeovers,
-                    hold=settled.hold,
+                    blocked_by=settled.blocked_by,
                     wake_at=None if settled.delay is None else self.now + settled.delay,
                     checkpoint=settled.checkpoint,
                 )
@@ -303,16 +303,16 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(which=pick)
     def hold_or_release(self, which: int) -> None:
         if (task := self.look(which, finished=False)) and task.owner_id is None:
-            transition, hold = ("resume", 0) if task.hold else ("pause", Hold.TASK_PAUSED)
-            settled = park(task, transition, hold=hold, actor="op", checkpoint=task.checkpoint)
+            transition, blocked_by = ("resume", 0) if task.blocked_by else ("pause", BlockReason.TASK_PAUSED)
+            settled = requeue(task, transition, blocked_by=blocked_by, actor="op", checkpoint=task.checkpoint)
             assert self.commit(Unit(seen(task), settled)) == Verdict.DONE
             self.expect_settled(task.id, settled)
 
     @rule(which=pick)
     def retry(self, which: int) -> None:
         if (task := self.look(which, finished=True)) and task.state != "completed":
-            assert self.commit(Unit(seen(task), Revive("requeue", "op"))) == Verdict.DONE
-            assert self.commit(Unit(seen(task), Revive("requeue", "op"))) == Verdict.CLAIM_LOST
+            assert self.commit(Unit(seen(task), Redrive("requeue", "op"))) == Verdict.DONE
+            assert self.commit(Unit(seen(task), Redrive("requeue", "op"))) == Verdict.CLAIM_LOST
             before = self.expected[task.id]
             key_taken = any(
                 other.unique_key == before.unique_key and not other.finished
@@ -327,7 +327,7 @@ class QueueMachine(RuleBasedStateMachine):
                 attempt=before.attempt + (before.claim_version > 0),
                 failures=0,
                 takeovers=0,
-                hold=0,
+                blocked_by=0,
                 result=None,
                 unique_key=None if key_taken else before.unique_key,
             )
@@ -382,7 +382,7 @@ class QueueMachine(RuleBasedStateMachine):
                 break
             for number in range(len(self.expected)):
                 held = self.look(number, finished=False)
-                if held and held.hold and held.owner_id is None:
+                if held and held.blocked_by and held.owner_id is None:
                     self.hold_or_release(number)
             self.advance(120_000)
             self.wake(True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from treadle.kernel.queue.decide import BACK_OFF_FOR, TAKEOVER_LIMIT, failure, fingerprint, refusal, settle_refused, settlement
-from treadle.kernel.store.units import Finish, Park
+from treadle.kernel.store.units import Finish, Requeue
 from treadle.model.errors import InvalidPayload, PayloadTooLarge
 from treadle.model.outcomes import Failed, Paused, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import NO_RETRY, RetryPolicy
-from treadle.model.states import TASK, Hold
+from treadle.model.states import TASK, BlockReason
 from treadle.model.tasks import Task
 from treadle.model.values import decode
 
@@ -53,10 +53,10 @@ def test_a_permanent_failure_finishes_the_task_despite_its_retry_policy():
 def test_a_retry_waits_as_the_policy_says_and_counts_a_failure_and_an_attempt(failures, delay_for):
     task = a_task(failures=failures)
     settled = settlement(task, Retry(PROBLEM), THREE_RETRIES)
-    assert isinstance(settled, Park)
+    assert isinstance(settled, Requeue)
     assert (settled.transition, settled.state, settled.delay) == ("retry", "pending", delay_for)
     assert (settled.attempt, settled.failures, settled.takeovers) == (4, failures + 1, 0)
-    assert (settled.checkpoint, settled.hold) == ('{"at":1}', 0)
+    assert (settled.checkpoint, settled.blocked_by) == ('{"at":1}', 0)
     assert decode(settled.error)["code"] == decode(settled.data)["code"] == "boom"
 
 
@@ -80,9 +80,9 @@ def test_jitter_comes_from_the_random_source():
     assert settlement(a_task(failures=0), Retry(PROBLEM), policy, jitter_fraction=1.0).delay == 500
 
 
-def test_waiting_parks_the_task_without_counting_anything():
+def test_waiting_requeues_the_task_without_counting_anything():
     settled = settlement(a_task(), Waiting(5_000), NO_RETRY)
-    assert settled == Park("wait", "pending", 3, 1, 0, delay=5_000, checkpoint='{"at":1}')
+    assert settled == Requeue("wait", "pending", 3, 1, 0, delay=5_000, checkpoint='{"at":1}')
 
 
 def test_waiting_may_leave_a_checkpoint():
@@ -92,9 +92,9 @@ def test_waiting_may_leave_a_checkpoint():
 
 @pytest.mark.parametrize("state", ["pending", "awaiting_external", "awaiting_approval"])
 def test_pausing_holds_the_task_in_its_state(state):
-    settled = settlement(a_task(state=state, hold=Hold.OVER_LIMIT), Paused("lunch"), NO_RETRY)
+    settled = settlement(a_task(state=state, blocked_by=BlockReason.OVER_LIMIT), Paused("lunch"), NO_RETRY)
     assert (settled.transition, settled.state, settled.delay) == ("pause", state, None)
-    assert settled.hold == Hold.OVER_LIMIT | Hold.TASK_PAUSED
+    assert settled.blocked_by == BlockReason.OVER_LIMIT | BlockReason.TASK_PAUSED
     assert (settled.attempt, settled.failures, settled.checkpoint) == (3, 1, '{"at":1}')
     assert decode(settled.data) == {"reason": "lunch"}
 
@@ -172,7 +172,7 @@ def test_an_internal_task_is_never_abandoned_but_backs_off(kind):
     problem = refusal(task)
     assert problem is not None
     refused = settle_refused(task, problem)
-    assert isinstance(refused, Park)
+    assert isinstance(refused, Requeue)
     assert (refused.transition, refused.state, refused.delay, refused.takeovers, refused.checkpoint) == (
         "wait",
         task.state,

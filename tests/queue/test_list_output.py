@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from tests.commands import Treadle
 from tests.engines import SHARED, make_engine, url_of
-from tests.functions.driver import parked, until
+from tests.functions.driver import requeued, until
 
 from treadle import Engine, FunctionContext
 from treadle.interfaces.web import filters
@@ -31,7 +31,7 @@ async def test_the_rates_of_functions_count_whole_runs(kind: str, request: pytes
         async with engine.worker():
             slept = await (await engine.start(naps)).result()
             run = await engine.start(waits)
-            await until(lambda: parked(engine, run.id))
+            await until(lambda: requeued(engine, run.id))
             rates = {each.name: each for each in (await engine.kernel.throughput.rates()).rates}
     assert (rates["naps@1"].finished, rates["naps@1"].running) == (1, 0)
     assert (rates["naps@1"].median_for or 0) >= slept, "with the time that it slept"

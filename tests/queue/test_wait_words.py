@@ -9,7 +9,7 @@ from treadle.kernel.runs.display import activity_of
 from treadle.kernel.runs.records import Run
 from treadle.kernel.store.queries import OpenWork
 from treadle.model.runs import Doing
-from treadle.model.states import Hold
+from treadle.model.states import BlockReason
 from treadle.model.tasks import Task
 from treadle.model.values import decode
 
@@ -24,7 +24,7 @@ def test_a_run_that_waits_for_a_worker_names_the_work_first() -> None:
 
 
 def test_the_remedy_of_a_paused_task_can_be_run_as_written() -> None:
-    paused = Task(id="t1", queue_id=1, name="shop.pack", kind="handler", task_list="default", hold=Hold.TASK_PAUSED)
+    paused = Task(id="t1", queue_id=1, name="shop.pack", kind="handler", task_list="default", blocked_by=BlockReason.TASK_PAUSED)
     assert why(paused, [], 0).text == "paused; resume it with `treadle tasks resume t1`"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.engines import make_engine, url_of
-from tests.functions.driver import function_scene, parked, until
+from tests.functions.driver import function_scene, requeued, until
 
 from treadle import Engine, RetryPolicy
 from treadle.engine.operations import Operations
@@ -130,7 +130,7 @@ async def test_a_wait_without_a_time_is_not_shown_as_due() -> None:
         for timeout, due in ((None, False), (HOUR, True), (3 * 24 * HOUR, True)):
             run = await scene.engine.start_function("listens", {"timeout": timeout})
             await process.quiet()
-            assert await parked(scene.engine, run.id)
+            assert await requeued(scene.engine, run.id)
             (task,) = (await service.runs.tasks(run.id)).tasks
             at = task.wake_at
             assert (at is not None) is due

@@ -18,7 +18,7 @@ from treadle.kernel.store.queries import StepTask
 from treadle.model.access import OPEN
 from treadle.model.errors import RunFailed
 from treadle.model.runs import Run
-from treadle.model.states import STEP, Hold, RunState, StepState
+from treadle.model.states import STEP, BlockReason, RunState, StepState
 from treadle.model.tasks import Task
 from treadle.workers.context import Context
 
@@ -271,8 +271,8 @@ def test_the_time_between_an_end_and_its_retry_is_not_counted_as_work() -> None:
 RUN = {"id": "r", "flow_id": "f", "workflow": "w", "root_id": "r"}
 
 
-def step_task(state: str = "pending", hold: int = 0, owner_id: str | None = None) -> StepTask:
-    return StepTask("s", state, hold, owner_id, claimed_at=None, attempt=1)
+def step_task(state: str = "pending", blocked_by: int = 0, owner_id: str | None = None) -> StepTask:
+    return StepTask("s", state, blocked_by, owner_id, claimed_at=None, attempt=1)
 
 
 TASKS: dict[str, StepTask | None] = {
@@ -280,8 +280,8 @@ TASKS: dict[str, StepTask | None] = {
     "waiting": step_task(),
     "claimed": step_task(owner_id="server"),
     "asked": step_task("awaiting_approval"),
-    "paused": step_task(hold=Hold.TASK_PAUSED),
-    "over its limit": step_task(hold=Hold.OVER_LIMIT),
+    "paused": step_task(blocked_by=BlockReason.TASK_PAUSED),
+    "over its limit": step_task(blocked_by=BlockReason.OVER_LIMIT),
 }
 
 

@@ -6,7 +6,7 @@ from treadle.kernel.functions.reads import why_suspended
 from treadle.kernel.functions.steps import CALL, Recorded
 from treadle.kernel.runs.reads import why_run
 from treadle.kernel.runs.records import Run
-from treadle.model.states import Hold
+from treadle.model.states import BlockReason
 from treadle.model.tasks import Task
 
 
@@ -23,7 +23,15 @@ def test_identical_steps_of_a_run_are_one_sentence_with_a_count() -> None:
 
 def test_paused_steps_of_a_run_are_one_sentence_although_each_has_its_own_remedy() -> None:
     tasks = [
-        Task(id=f"t{n}", queue_id=1, name="pack", kind="handler", task_list="default", step_id=str(n), hold=Hold.TASK_PAUSED)
+        Task(
+            id=f"t{n}",
+            queue_id=1,
+            name="pack",
+            kind="handler",
+            task_list="default",
+            step_id=str(n),
+            blocked_by=BlockReason.TASK_PAUSED,
+        )
         for n in range(9)
     ]
     run = Run(id="r", flow_id="f", workflow="shop.W", root_id="r", state="running")

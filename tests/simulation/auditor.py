@@ -9,7 +9,7 @@ from tests.simulation.faults import FaultySimulation
 
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.records import PutRecord
-from treadle.kernel.store.units import Finish, HoldRun, Keep, Park, PutRun, RunTransition, Unit, UnitAnswer, Verdict
+from treadle.kernel.store.units import BlockRun, Finish, Keep, PutRun, Requeue, RunTransition, Unit, UnitAnswer, Verdict
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
 from treadle.testing.simulation import Process
@@ -97,7 +97,7 @@ class Auditor:
                 self._simulation.wrong(f"{process.shown} took {task.id} ({task.name}) of run {run.id}, which is canceled")
             if run is not None and run.state == "paused" and task.state != TaskState.AWAITING_EXTERNAL:
                 self._simulation.wrong(f"{process.shown} took {task.id} ({task.name}) of run {run.id}, which is paused")
-            if task.task_list in paused or task.hold:
+            if task.task_list in paused or task.blocked_by:
                 self._simulation.wrong(f"{process.shown} took {task.id} ({task.name}), which is paused")
 
     async def _check_limits(self, keys: set[str]) -> None:
@@ -131,7 +131,7 @@ class Auditor:
         for unit, answer in zip(units, answers, strict=True):
             if answer.verdict is not Verdict.DONE or any(isinstance(row, PutRun | PutRecord) for row in unit.rows):
                 continue  # what is there already was sent before, or by somebody else: the unit is done then, and was not now
-            if isinstance(unit.guard, Claim) and isinstance(unit.settlement, Finish | Park):
+            if isinstance(unit.guard, Claim) and isinstance(unit.settlement, Finish | Requeue):
                 now = await self._store.tasks.find(unit.guard.task_id)
                 if now is None or (now.claim == unit.guard and not now.finished):
                     self._simulation.wrong(f"{process.shown} was told that {unit.guard} was settled, and it was not")
@@ -156,4 +156,4 @@ class Auditor:
 def _operates(units: Sequence[Unit]) -> bool:
     """Whether one of them holds a run back, or cancels it."""
     rows = [row for unit in units for row in unit.rows]
-    return any(isinstance(row, HoldRun) or (isinstance(row, RunTransition) and row.transition == "cancel") for row in rows)
+    return any(isinstance(row, BlockRun) or (isinstance(row, RunTransition) and row.transition == "cancel") for row in rows)

@@ -30,7 +30,7 @@ def test_a_new_task_has_the_columns_that_an_insert_copies() -> None:
 
 def test_columns_are_copied_only_between_tables_that_have_them() -> None:
     for column in TASK_COLUMNS:
-        if ColumnUse.CARRIED in column.use or ColumnUse.REVIVED in column.use:
+        if ColumnUse.CARRIED in column.use or ColumnUse.REDRIVEN in column.use:
             assert ColumnUse.BOTH in column.use, column
 
 

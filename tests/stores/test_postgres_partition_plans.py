@@ -72,7 +72,15 @@ async def hot_of(connection: PostgresConnection) -> dict[str, tuple[str, str, li
     rules = ["'default'", "0", "0"]
     filled = (f"array_fill({value}, array[{BATCH}])" for value in ("'x'::text", "'failed'::text", "1", "0"))
     words, states, ones, zeros = filled
-    given = {"id": ids, "queue_id": ones, "namespace": words, "priority": ones, "hold": zeros, "payload": words, "delay": zeros}
+    given = {
+        "id": ids,
+        "queue_id": ones,
+        "namespace": words,
+        "priority": ones,
+        "blocked_by": zeros,
+        "payload": words,
+        "delay": zeros,
+    }
     new = [given.get(column.name, "'{}'") for column in COLUMN_SETS["given"]]
     return {
         "by id": ("tasks.sql", "find_finished", [ids]),
@@ -85,12 +93,12 @@ async def hot_of(connection: PostgresConnection) -> dict[str, tuple[str, str, li
         "members": ("retention.sql", "lock_members", [ids, str(10 * BATCH)]),
         "removal of transitions": ("retention.sql", "delete_log", [ids]),
         "removal": ("retention.sql", "delete_finished", [ids]),
-        "amendment": ("commit/settlements.sql", "amend", [ids, words, states, words]),
+        "amendment": ("commit/settlements.sql", "discard_finished", [ids, words, states, words]),
         "settled": ("commit/guards.sql", "list_settled", [ids, ones, words, words, words]),
         "locks": ("commit/guards.sql", "lock_finished", [ids]),
         "new": ("commit/inserts.sql", "insert_tasks", [*new, "array[1]"]),
         "refusals": ("commit/inserts.sql", "explain_refusals", [ids, words, words, ids]),
-        "revival": ("commit/settlements.sql", "revive", [ids, words, words, "'{}'", zeros, "'{}'"]),
+        "revival": ("commit/settlements.sql", "redrive", [ids, words, words, "'{}'", zeros, "'{}'"]),
     }
 
 

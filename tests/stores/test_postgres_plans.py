@@ -34,8 +34,8 @@ values ('default', 'handler', 'default', 'served'), ('default', 'handler', 'defa
 
 def filling(in_the_way: int) -> str:
     return f"""
-insert into tasks (id, queue_id, namespace, priority, due_at, hold, state, wake_at, owner_id, claim_version, claimed_at, attempt,
-  failures, takeovers, version, created_at, root_id, payload)
+insert into tasks (id, queue_id, namespace, priority, due_at, blocked_by, state, wake_at, owner_id, claim_version, claimed_at,
+  attempt, failures, takeovers, version, created_at, root_id, payload)
 select id, queue_id, 'default', 0, due_at, 0, 'pending', wake_at, owner_id, 1, null, 1, 0, 0, 0, treadle_now(), id, '{{}}'
 from (
   -- due in an hour, in the queue and priority that is claimed from
@@ -203,7 +203,7 @@ async def check_settle(connection: PostgresConnection) -> None:
     plan = await explain(
         connection,
         "commit/settlements.sql",
-        "park",
+        "requeue",
         ids,
         pending,
         owners,
@@ -255,13 +255,28 @@ async def rolled_back(connection: PostgresConnection) -> AsyncIterator[None]:
 async def check_insert(connection: PostgresConnection) -> None:
     ids = await literal(connection, "uuid", f"select gen_random_uuid() from generate_series(1, {BATCH})")
     ones, zeros, words = (f"array_fill({value}, array[{BATCH}])" for value in ("1", "0::bigint", "'default'::text"))
-    given = {"id": ids, "queue_id": ones, "namespace": words, "priority": ones, "hold": zeros, "payload": words, "delay": zeros}
+    given = {
+        "id": ids,
+        "queue_id": ones,
+        "namespace": words,
+        "priority": ones,
+        "blocked_by": zeros,
+        "payload": words,
+        "delay": zeros,
+    }
     values = [given.get(column.name, "'{}'") for column in COLUMN_SETS["given"]]
     async with rolled_back(connection):
         plan = await explain(connection, "commit/inserts.sql", "insert_tasks", *values, "array[1]")
         assert (plan.indexes("tasks"), plan.indexes("finished")) == ({"tasks_pkey"}, {"finished_pkey"})
         plan.reads_few_rows(4 * BATCH)
-    one = {"id": f"({ids})[1]::text", "queue_id": "1", "namespace": "'default'", "priority": "1", "hold": "0", "payload": "'{}'"}
+    one = {
+        "id": f"({ids})[1]::text",
+        "queue_id": "1",
+        "namespace": "'default'",
+        "priority": "1",
+        "blocked_by": "0",
+        "payload": "'{}'",
+    }
     values = [(one | {"delay": "0"}).get(column.name, "null") for column in COLUMN_SETS["given"]]
     plan = await explain(connection, "commit/inserts.sql", "insert_task", *values, "array[1]")
     assert (plan.indexes("tasks"), plan.indexes("finished")) == ({"tasks_pkey"}, {"finished_pkey"})
@@ -279,7 +294,7 @@ async def check_revive(connection: PostgresConnection) -> None:
     plan = await explain(connection, "commit/guards.sql", "lock_finished", ids)
     assert plan.indexes("finished") == {"finished_pkey"}
     plan.reads_few_rows(4 * BATCH)
-    plan = await explain(connection, "commit/settlements.sql", "revive", ids, words, words, "'{}'", zeros, "'{}'")
+    plan = await explain(connection, "commit/settlements.sql", "redrive", ids, words, words, "'{}'", zeros, "'{}'")
     assert plan.indexes("finished") == {"finished_pkey"}
     assert plan.indexes("tasks") == {"tasks_unique_key"}
     plan.reads_few_rows(4 * BATCH)
@@ -290,12 +305,12 @@ async def check_limits(connection: PostgresConnection) -> None:
     await connection.execute(
         f"""
         update tasks
-        set hold = 1, limit_key = case when due_at % 10 = 0 then 'k' else 'other' end
+        set blocked_by = 1, limit_key = case when due_at % 10 = 0 then 'k' else 'other' end
         from (select id from tasks where queue_id = 2 and owner_id is null limit {IN_THE_WAY // 2}) as chosen
         where tasks.id = any (array[chosen.id])
         """
     )
-    await connection.execute("update tasks set hold = 0 where id = (select id from tasks where limit_key = 'k' limit 1)")
+    await connection.execute("update tasks set blocked_by = 0 where id = (select id from tasks where limit_key = 'k' limit 1)")
     await connection.execute("insert into limits values ('default', 'k', 3, true)")
     plan = await explain(connection, "limits.sql", "admit", "array['default']", "array['k']", "10000")
     assert plan.indexes("tasks") == {"tasks_over_limit", "tasks_admitted", "tasks_pkey"}

@@ -18,12 +18,12 @@ from tests.limits import BOUND
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
-from treadle.kernel.store.units import HoldRun, Keep, PutSteps, RunGuard, RunTransition, Seen, Unit, UnitAnswer, Verdict, tag_rows
+from treadle.kernel.store.units import BlockRun, Keep, PutSteps, RunGuard, RunTransition, Seen, Unit, UnitAnswer, Verdict, tag_rows
 from treadle.kernel.store.verify import verify
 from treadle.model.errors import IllegalTransition, StoreUnavailable
 from treadle.model.records import Message, Record
 from treadle.model.runs import Run
-from treadle.model.states import Hold
+from treadle.model.states import BlockReason
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres import store as store_module
@@ -41,9 +41,9 @@ from treadle_conformance.task_steps import (
     get,
     ids,
     new_task,
-    park,
     put,
     put_and_claim,
+    requeue,
     seen,
     succeed,
     transitions_of,
@@ -60,7 +60,7 @@ class Gate:
         self._connection = psycopg.connect(url, options=f"-c search_path={schema}")
         self._schema, self._admin = schema, admin
 
-    def hold(self, table: str, row_id: str) -> None:
+    def blocked_by(self, table: str, row_id: str) -> None:
         self.execute(f"select 1 from {table} where id = %s for update", row_id)
 
     def execute(self, statement: str, *values: object) -> None:
@@ -135,7 +135,7 @@ async def test_of_a_settle_and_a_cancel_that_cross_one_is_done(
     ann: PostgresStore, bob: PostgresStore, gate: Gate, ann_first: bool
 ) -> None:
     task = await put_and_claim(ann)
-    gate.hold("tasks", task.id)
+    gate.blocked_by("tasks", task.id)
     settles, cancels = ann.commit([Unit(task.claim, succeed(), (new_task(),))]), bob.commit([Unit(seen(task), cancel())])
     verdicts = await crossed(gate, settles, cancels, ann_first=ann_first)
     assert verdicts == ((DONE, CLAIM_LOST) if ann_first else (CLAIM_LOST, DONE))
@@ -146,7 +146,7 @@ async def test_of_a_settle_and_a_cancel_that_cross_one_is_done(
 async def test_concurrent_claims_of_one_task_have_one_winner(ann: PostgresStore, bob: PostgresStore, gate: Gate) -> None:
     task = new_task()
     await put(ann, task)
-    gate.hold("tasks", task.id)
+    gate.blocked_by("tasks", task.id)
     claims = [asyncio.ensure_future(claim(ann)), asyncio.ensure_future(claim(bob, owner="bob"))]
     await gate.queued(2, *claims)  # or they do not wait for it
     gate.open()
@@ -175,7 +175,7 @@ async def test_concurrent_copies_of_a_unit_are_applied_once(
 ) -> None:
     task, follower = await put_and_claim(ann), new_task()
     unit = Unit(task.claim, succeed(), (follower,))
-    gate.hold("tasks", task.id)
+    gate.blocked_by("tasks", task.id)
     assert await crossed(gate, ann.commit([unit]), bob.commit([unit]), ann_first=ann_first) == (DONE, DONE)
     assert transitions_of(await ann.log.list_transitions(task.id)) == ["succeed"]
     assert [each.id for each in await claim(ann)] == [follower.id]
@@ -224,7 +224,7 @@ async def test_concurrent_advances_from_the_same_version_have_one_winner(
 ) -> None:
     run = await begin(ann, "a", "b", tasks=("a", "b"))
     one, two = (await claim_steps(ann)).values()
-    gate.hold("runs", run.id)
+    gate.blocked_by("runs", run.id)
     units = [[unit_of(run, (task.claim, succeed()), tasks=(new_task(run_id=run.id),))] for task in (one, two)]
     verdicts = await crossed(gate, ann.commit(units[0]), bob.commit(units[1]), ann_first=ann_first)
     assert verdicts == ((DONE, DEFERRED) if ann_first else (DEFERRED, DONE))
@@ -242,8 +242,8 @@ async def test_a_function_does_not_sleep_past_a_concurrent_message(
     run = await begin(ann, kind="function")
     await put(ann, new_task(run_id=run.id, root_id=run.id))
     task = await claim_one(ann)
-    gate.hold("runs", run.id)
-    sleeps = Unit(task.claim, park(task, delay=MINUTE), run=RunGuard(run.id, run.version), rows=(Await(run.id, 1),))
+    gate.blocked_by("runs", run.id)
+    sleeps = Unit(task.claim, requeue(task, delay=MINUTE), run=RunGuard(run.id, run.version), rows=(Await(run.id, 1),))
     tells = Unit(rows=(PutMessage(Message(id=ids.new_id(), run_id=run.id, name="told", body="{}")),))
     verdicts = await crossed(gate, ann.commit([sleeps]), bob.commit([tells]), ann_first=ann_first)
     now = await get(ann, task.id)
@@ -262,15 +262,15 @@ async def test_tasks_added_while_a_run_is_being_paused_are_held(
     run = await begin(ann, "a", "b", tasks=("a",))
     (task,) = (await claim_steps(ann)).values()
     step = (await ann.runs.list_steps(run.id, None, 10))[1]
-    gate.hold("runs", run.id)
+    gate.blocked_by("runs", run.id)
     advances = unit_of(run, (task.claim, succeed()), tasks=(step_task(step),))
-    paused = (RunTransition(run.id, "pause", "running", "paused"), HoldRun(run.id, True))
+    paused = (RunTransition(run.id, "pause", "running", "paused"), BlockRun(run.id, True))
     pauses = Unit(run=RunGuard(run.id, None), rows=paused)
     verdicts = await crossed(gate, ann.commit([advances]), bob.commit([pauses]), ann_first=ann_first)
     assert verdicts == ((DONE, DONE) if ann_first else (DEFERRED, DONE))
     live = await live_of(ann, run)
     assert len(live) == 1
-    assert [each.hold for each in live] == [Hold.RUN_PAUSED]
+    assert [each.blocked_by for each in live] == [BlockReason.RUN_PAUSED]
 
 
 @either_first
@@ -295,7 +295,7 @@ async def test_a_commit_that_times_out_is_abandoned_and_rolled_back(
     """Followers of events wait a bounded time for an assigned number: no transaction may commit after that."""
     task, follower = await put_and_claim(ann), new_task()
     unit = Unit(task.claim, succeed(), (follower,))
-    gate.hold("tasks", task.id)
+    gate.blocked_by("tasks", task.id)
     with monkeypatch.context() as patch:
         patch.setattr(store_module, "COMMIT_TIMEOUT", 0.2)
         with pytest.raises(StoreUnavailable):
@@ -329,12 +329,12 @@ def touching_units(run: Run, task: Task) -> dict[str, Unit]:
         "a signal": Unit(rows=(message_to(run),)),
         "two signals": Unit(rows=(message_to(run), message_to(run))),
         "an operator's stale cancel": Unit(stale, cancel()),
-        "an operator's stale pause": Unit(stale, park(task, "pause", hold=Hold.TASK_PAUSED)),
+        "an operator's stale pause": Unit(stale, requeue(task, "pause", blocked_by=BlockReason.TASK_PAUSED)),
         "a lost claim's success": Unit(lost, succeed(), (new_task(OTHER),)),
         "a lost claim's success with a signal": Unit(lost, succeed(), rows=(message_to(run),)),
-        "a lost claim's retry": Unit(lost, park(task, delay=MINUTE)),
+        "a lost claim's retry": Unit(lost, requeue(task, delay=MINUTE)),
         "a lost claim's checkpoint": Unit(lost, Keep("1")),
-        "a poll now": Unit(seen(task), park(task, "resume")),
+        "a poll now": Unit(seen(task), requeue(task, "resume")),
     }
 
 
@@ -348,7 +348,7 @@ async def test_a_commit_that_holds_a_ready_task_reports_its_queue(
     run, task = await ready_function(ann)
     blocker = Record(id=ids.new_id(), entity="schedule", state="active")
     await ann.commit([Unit(rows=(PutRecord(blocker),))])
-    gate.hold("records", blocker.id)
+    gate.blocked_by("records", blocker.id)
     waits = Unit(rows=(ChangeRecord(blocker.id, 0, "{}"),))  # a commit locks records after tasks
     commit = asyncio.ensure_future(ann.commit([touching_units(run, task)[touch], waits]))
     await gate.queued(1)
@@ -364,7 +364,7 @@ async def test_a_commit_that_holds_a_task_over_its_limit_admits_it(ann: Postgres
     run, task = await ready_function(ann, limit_key="few", limit=1)
     blocker = Record(id=ids.new_id(), entity="schedule", state="active")
     await ann.commit([Unit(rows=(PutRecord(blocker),))])
-    gate.hold("records", blocker.id)
+    gate.blocked_by("records", blocker.id)
     commit = asyncio.ensure_future(ann.commit([Unit(rows=(message_to(run), ChangeRecord(blocker.id, 0, "{}")))]))
     await gate.queued(1)
     (answer,) = await bob.commit([Unit(held.claim, succeed())])
@@ -381,8 +381,8 @@ async def test_a_resume_that_holds_a_ready_task_of_its_run_reports_its_queue(
     run, task = await ready_function(ann)
     later = new_task(run_id=run.id, root_id=run.id)
     await put(ann, later)
-    gate.hold("tasks", later.id)
-    resume = asyncio.ensure_future(ann.commit([Unit(run=RunGuard(run.id, None), rows=(HoldRun(run.id, False),))]))
+    gate.blocked_by("tasks", later.id)
+    resume = asyncio.ensure_future(ann.commit([Unit(run=RunGuard(run.id, None), rows=(BlockRun(run.id, False),))]))
     await gate.queued(1)
     assert await claim(bob, owner="bob") == []  # because it is locked
     gate.open()
@@ -401,7 +401,7 @@ async def test_a_commit_that_holds_a_task_of_a_queue_with_a_rate_reports_the_que
     await ann.operators.set_rate(task.queue_id, 1000.0, 10)
     blocker = Record(id=ids.new_id(), entity="schedule", state="active")
     await ann.commit([Unit(rows=(PutRecord(blocker),))])
-    gate.hold("records", blocker.id)
+    gate.blocked_by("records", blocker.id)
     commit = asyncio.ensure_future(ann.commit([Unit(rows=(message_to(run), ChangeRecord(blocker.id, 0, "{}")))]))
     await gate.queued(1)
     await bob.commit([Unit(held.claim, succeed())])
@@ -417,7 +417,7 @@ async def test_a_claim_takes_the_task_behind_a_locked_one(ann: PostgresStore, ga
     first, queue = new_task(priority=1), OTHER if behind == "in another queue" else WORK
     second = new_task(queue, priority=2 if behind == "at a lower priority" else 1)
     await put(ann, first, second)
-    gate.hold("tasks", first.id)
+    gate.blocked_by("tasks", first.id)
     assert [each.id for each in await claim(ann, WORK, OTHER)] == [second.id]
     assert await claim(ann, WORK, OTHER) == []
     gate.open()
@@ -442,7 +442,7 @@ async def test_a_wake_up_reports_a_task_that_a_message_woke_meanwhile(ann: Postg
             statement = statement.replace(old, new, 1)
         woken = asyncio.ensure_future(waking.fetchrow(statement, 100, False, False))
         await gate.queued(1)
-        await ann.commit([Unit(seen(task), park(task, "wait", quiet=True))])  # as a message does: awake
+        await ann.commit([Unit(seen(task), requeue(task, "wait", quiet=True))])  # as a message does: awake
         gate.open()
         row = await woken
         assert (row["count"], row["queue_ids"]) == (0, [task.queue_id])
@@ -454,7 +454,7 @@ async def test_a_renewal_that_finds_its_task_ready_notifies(ann: PostgresStore, 
     taken = await put_and_claim(ann)
     heard: asyncio.Queue[tuple[int, ...]] = asyncio.Queue()
     await bob.subscribe(heard.put_nowait)
-    await ann.commit([Unit(taken.claim, park(taken))])
+    await ann.commit([Unit(taken.claim, requeue(taken))])
     while not heard.empty():
         heard.get_nowait()
     assert await ann.tasks.extend([Renewal(taken.claim)], MINUTE) == {}
@@ -465,7 +465,7 @@ async def test_a_renewal_that_finds_its_task_ready_notifies(ann: PostgresStore, 
 async def test_a_checkpoint_of_a_lost_claim_reports_the_ready_task(ann: PostgresStore) -> None:
     run = await begin(ann, "a", tasks=("a",))
     (task,) = (await claim_steps(ann)).values()
-    await ann.commit([Unit(task.claim, park(task))])
+    await ann.commit([Unit(task.claim, requeue(task))])
     step = (await ann.runs.list_steps(run.id, None, 10))[0]
     (answer,) = await ann.commit([Unit(task.claim, rows=(PutSteps(run.id, (step,), 0),))])
     assert (answer.verdict, answer.queue_ids) == (CLAIM_LOST, (task.queue_id,))
@@ -476,7 +476,7 @@ async def test_a_worker_without_a_poll_gets_a_task_that_a_signal_held(ann: Postg
     run, task = await ready_function(ann)
     blocker = Record(id=ids.new_id(), entity="schedule", state="active")
     await ann.commit([Unit(rows=(PutRecord(blocker),))])
-    gate.hold("records", blocker.id)
+    gate.blocked_by("records", blocker.id)
     committer = Committer(ann, ManualClock())
     claims, signal, claimed = [], asyncio.Event(), asyncio.Event()
     committer.on_ready.append(lambda _: signal.set())

@@ -39,8 +39,8 @@ select ('00000000-0000-7000-9000-' || lpad(to_hex(n), 12, '0'))::uuid,
   case when n % 5000 = 0 then '{{}}' end, n, n
 from generate_series(1, {STEPS}) as n;
 
-insert into tasks (id, queue_id, namespace, priority, due_at, hold, state, claim_version, attempt, failures, takeovers, version,
-  created_at, run_id, step_id, root_id, payload)
+insert into tasks (id, queue_id, namespace, priority, due_at, blocked_by, state, claim_version, attempt, failures, takeovers,
+  version, created_at, run_id, step_id, root_id, payload)
 select gen_random_uuid(), 1, 'default', 0, n, 0, 'pending', 1, 1, 0, 0, 0, n,
   ('00000000-0000-7000-8000-' || lpad(to_hex(1 + n % 2000), 12, '0'))::uuid,
   ('00000000-0000-7000-9000-' || lpad(to_hex(n), 12, '0'))::uuid, gen_random_uuid(), '{{}}'

@@ -14,7 +14,7 @@ import pytest
 from tests.limits import BOUND
 
 from treadle.kernel.store.queries import FinishedCounts, Renewal
-from treadle.kernel.store.units import Finish, Park, Revive, Seen, Unit, Verdict
+from treadle.kernel.store.units import Finish, Redrive, Requeue, Seen, Unit, Verdict
 from treadle.model.errors import NotOpen, SchemaBehind, SchemaTooNew, StoreReadOnly, StoreUnavailable
 from treadle.model.names import QueueKey
 from treadle.model.tasks import NewTask, Server, Task
@@ -324,7 +324,7 @@ async def test_behind_a_transaction_pooler_nothing_is_left_to_the_session(
     pooled = PostgresStore(f"{postgres_url}&pgbouncer=1", clock=LoopClock())
     await pooled.open()
     first, second = await put_and_claim(pooled, 2)
-    answers = await pooled.commit([succeeded(first), Unit(second.claim, Park("retry", "pending", 2, 1, 0, delay=10_000))])
+    answers = await pooled.commit([succeeded(first), Unit(second.claim, Requeue("retry", "pending", 2, 1, 0, delay=10_000))])
     assert [answer.verdict for answer in answers] == [Verdict.DONE, Verdict.DONE]
     await pooled.set_clock_offset(3_600_000)
     assert (await pooled.tasks.wake(10)).count == 1
@@ -368,8 +368,8 @@ async def test_a_task_reinserted_by_a_crossing_insert_is_removed_by_the_next_fin
 async def test_commits_that_lock_the_same_tasks_in_other_orders_all_succeed(store: PostgresStore) -> None:
     tasks = await put_and_claim(store, 200)
     halves = [[succeeded(task) for task in some] for some in (tasks, list(reversed(tasks)))]
-    park = [Unit(task.claim, Park("retry", "pending", 2, 1, 0)) for task in tasks[::-1]]
-    answers = await asyncio.gather(*(store.commit(units) for units in (*halves, park)))
+    requeue = [Unit(task.claim, Requeue("retry", "pending", 2, 1, 0)) for task in tasks[::-1]]
+    answers = await asyncio.gather(*(store.commit(units) for units in (*halves, requeue)))
     settled = [verdicts for verdicts in answers if all(answer.verdict is Verdict.DONE for answer in verdicts)]
     assert settled
 
@@ -430,13 +430,13 @@ async def test_ten_thousand_tasks_in_one_unit_and_in_as_many_units(store: Postgr
     assert depth.ready == 15_000
 
 
-async def test_only_one_of_two_revived_tasks_keeps_their_unique_key(store: PostgresStore) -> None:
+async def test_only_one_of_two_redriven_tasks_keeps_their_unique_key(store: PostgresStore) -> None:
     failed = []
     for _ in range(2):
         (task,) = await put_and_claim(store, unique_key="key")
         await store.commit([Unit(task.claim, Finish("fail", "failed"))])
         failed.append(task)
-    answers = await store.commit([Unit(Seen(task.id, 1, 1), Revive("requeue", "ann")) for task in failed])
+    answers = await store.commit([Unit(Seen(task.id, 1, 1), Redrive("requeue", "ann")) for task in failed])
     assert [answer.verdict for answer in answers] == [Verdict.DONE, Verdict.DONE]
     keys = [(await find(store, task.id)).unique_key for task in failed]
     assert sorted(keys, key=str) == [None, "key"]

@@ -17,8 +17,8 @@ FILL = """
 insert into queues (namespace, kind, task_list, name)
 values ('default', 'handler', 'default', 'a'), ('default', 'handler', 'default', 'b');
 with recursive n (i) as (select 1 union all select i + 1 from n where i < :rows)
-insert into tasks (id, queue_id, namespace, priority, due_at, hold, state, wake_at, owner_id, claim_version, attempt, failures,
-  takeovers, version, created_at, root_id, payload)
+insert into tasks (id, queue_id, namespace, priority, due_at, blocked_by, state, wake_at, owner_id, claim_version, attempt,
+  failures, takeovers, version, created_at, root_id, payload)
 select printf('%08x', i), 1 + i % 2, 'default', 0, i, 0, 'pending', iif(i % 3, i, null), iif(i % 3 = 1, 'o', null), 1, 1, 0, 0, 0,
   i, printf('%08x', i), '{}'
 from n;
@@ -53,10 +53,10 @@ INDEXES = {
     },
     "commit/settlements": {
         "finish": {"finished_seq"},
-        "park": set(),
+        "requeue": set(),
         "keep": set(),
-        "revive": {"tasks_unique_key"},
-        "amend": set(),
+        "redrive": {"tasks_unique_key"},
+        "discard_finished": set(),
         "doubt_effects": {"idempotency_outcomes_in_progress"},
     },
     "limits": {

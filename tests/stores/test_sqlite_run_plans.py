@@ -27,8 +27,8 @@ select printf('s%07x', i), printf('%08x', 1 + i % 10), iif(i = 1, null, printf('
   iif(i % 2, 'item', 'step'), 'n', 'x', '{}', iif(i % 1000, null, '{}'), i, i
 from n;
 with recursive n (i) as (select 1 union all select i + 1 from n where i < :steps)
-insert into tasks (id, queue_id, namespace, priority, due_at, hold, state, claim_version, attempt, failures, takeovers, version,
-  created_at, run_id, step_id, root_id, payload)
+insert into tasks (id, queue_id, namespace, priority, due_at, blocked_by, state, claim_version, attempt, failures, takeovers,
+  version, created_at, run_id, step_id, root_id, payload)
 select printf('t%07x', i), 1, 'default', 0, i, 0, 'pending', 1, 1, 0, 0, 0, i, printf('%08x', 1 + i % 1000), printf('s%07x', i),
   printf('%08x', i), '{}'
 from n;

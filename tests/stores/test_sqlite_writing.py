@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from treadle.kernel.store.queries import Renewal
-from treadle.kernel.store.units import Revive, Seen, Unit, Verdict
+from treadle.kernel.store.units import Redrive, Seen, Unit, Verdict
 from treadle.stores.sqlite import SqliteStore
 from treadle.stores.sqlite.connection import connect
 from treadle.stores.sqlite.connection.connect import read_value
@@ -22,10 +22,10 @@ from treadle_conformance.task_steps import (
     claim_one,
     get,
     new_task,
-    park,
     put,
     put_and_claim,
     put_one,
+    requeue,
     settle,
     succeed,
 )
@@ -167,13 +167,13 @@ async def test_a_requested_commit_is_completed_before_closing(path, clock):
     await store.close()
 
 
-async def test_revived_tasks_share_a_unique_key_no_more(store):
+async def test_redriven_tasks_share_a_unique_key_no_more(store):
     ended = []
     for _ in range(2):
         taken = await put_and_claim(store, unique_key="k")
         await settle(store, taken.claim, succeed())
         ended.append(await get(store, taken.id))
-    units = [Unit(Seen(task.id, task.version, task.claim_version), Revive("requeue", "ann")) for task in ended]
+    units = [Unit(Seen(task.id, task.version, task.claim_version), Redrive("requeue", "ann")) for task in ended]
     assert [answer.verdict for answer in await store.commit(units)] == [Verdict.DONE, Verdict.DONE]
     assert [(await get(store, task.id)).unique_key for task in ended] == ["k", None]
 
@@ -182,9 +182,9 @@ async def test_a_lost_unit_leaves_those_around_it_alone(store):
     await put(store, *[new_task() for _ in range(6)])
     tasks = await claim(store)
     await settle(store, tasks[1].claim, succeed())
-    await settle(store, tasks[4].claim, park(tasks[4]))
+    await settle(store, tasks[4].claim, requeue(tasks[4]))
     units = [Unit(task.claim, succeed('{"n":1}')) for task in tasks[:3]]
-    units += [Unit(task.claim, park(task, "retry")) for task in tasks[3:]]
+    units += [Unit(task.claim, requeue(task, "retry")) for task in tasks[3:]]
     answers = await store.commit(units)
     # the second had ended with that very transition; the fifth had waited, not been retried
     assert [answer.verdict for answer in answers] == ["done", "done", "done", "done", "claim_lost", "done"]

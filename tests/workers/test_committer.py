@@ -13,7 +13,7 @@ from tests.workers.harness import Events
 from treadle.interfaces.http.problems import status_of
 from treadle.kernel.store.committer import BATCH_ROWS, MAX_QUEUED_ROWS, MAX_STALLED_ROWS, Committer, Stale
 from treadle.kernel.store.ports import LATER
-from treadle.kernel.store.units import Amend, Keep, Park, PutTags, Seen, Unit, UnitAnswer, Verdict, tag_rows
+from treadle.kernel.store.units import Discard, Keep, PutTags, Requeue, Seen, Unit, UnitAnswer, Verdict, tag_rows
 from treadle.kernel.telemetry.events import StoreBack, StoreTrouble
 from treadle.model.errors import Contended, IllegalTransition, StoreFull, StoreOverloaded, StoreTimeout, StoreUnavailable
 from treadle.model.tasks import Claim
@@ -373,7 +373,7 @@ async def test_delayed_tasks_notify_the_local_waker_or_other_processes(bench: Be
     await bench.turn()
     assert bench.store.told == [(LATER,)]
     expected: list[int] = []
-    bench.committer.on_parked.append(expected.append)
+    bench.committer.on_requeued.append(expected.append)
     await bench.committer.submit(later)
     await bench.turn()
     assert expected == [5000]
@@ -441,14 +441,14 @@ async def test_a_transition_that_became_illegal_is_stale(bench):
 CLAIMS = [Claim(f"task{number}", 1, "owner-1") for number in range(3)]
 TAGGED = {
     "finished": (Unit(CLAIMS[0], succeed()), [0]),
-    "parked": (Unit(CLAIMS[0], Park("wait", "pending", 1, 0, 0)), [0]),
+    "requeued": (Unit(CLAIMS[0], Requeue("wait", "pending", 1, 0, 0)), [0]),
     "ended together": (Unit(CLAIMS[0], succeed(), also=((CLAIMS[1], succeed()), (CLAIMS[2], succeed()))), [0, 1]),
     "ended with another": (Unit(CLAIMS[2], succeed(), also=((CLAIMS[1], succeed()),)), [1]),
     "kept": (Unit(CLAIMS[0], Keep(None)), []),
     "unsettled": (Unit(CLAIMS[0]), []),
     "a later claim": (Unit(Claim("task0", 2, "owner-1"), succeed()), []),
     "canceled": (Unit(Seen("task0", 1, 1), cancel()), []),
-    "discarded": (Unit(Seen("task0", 1, 1), Amend("discard", "canceled", "me")), []),
+    "discarded": (Unit(Seen("task0", 1, 1), Discard("discard", "canceled", "me")), []),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.workers.harness import Workshop, until
 
-from treadle.kernel.store.units import Finish, Park, Unit, UnitAnswer
+from treadle.kernel.store.units import Finish, Requeue, Unit, UnitAnswer
 from treadle.kernel.telemetry.events import StoreTrouble, TaskSettled
 from treadle.model.errors import NonRetryable, StoreUnavailable
 from treadle.model.outcomes import Failed, Paused, Problem, Retry, Waiting
@@ -245,7 +245,7 @@ async def test_a_finished_task_is_settled_once_the_store_is_available_again(shop
     async def work(payload: Any, ctx: Context) -> None:
         calls.append(ctx.task_id)
 
-    async def settle(task: Task, token: Claim, decided: Finish | Park) -> UnitAnswer:
+    async def settle(task: Task, token: Claim, decided: Finish | Requeue) -> UnitAnswer:
         """As settling does that has to read before it commits."""
         if next(tries) < 4:
             raise StoreUnavailable("The store cannot be reached.")

@@ -65,8 +65,8 @@ def _register(engine: Engine, tokens: list[str], release: asyncio.Event) -> None
     async def ask(payload: dict[str, Any], ctx: Any) -> Any:
         return AwaitingApproval(ApprovalRequest.of("May I?")) if ctx.approval_decision is None else {"done": True}
 
-    @engine.handler("hold")
-    async def hold() -> None:
+    @engine.handler("blocked_by")
+    async def blocked_by() -> None:
         await release.wait()
 
     @engine.function("hear")
@@ -177,7 +177,7 @@ async def _limited(both: Both) -> None:
 async def _limit_raised(both: Both) -> None:
     await both.asks.kernel.lists.limit_key("held", 1)
     both.release.clear()
-    first = await both.asks.enqueue("hold", limit_key="held")
+    first = await both.asks.enqueue("blocked_by", limit_key="held")
     await until(lambda: _holds(both, first.id))
     await both.asks.pause(second := await both.asks.enqueue("work", limit_key="held"))
     await both.asks.resume(second)

@@ -41,7 +41,7 @@ async def _client(url: str) -> AsyncAbsurd:
 async def prepare(url: str) -> None:
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         await connection.execute(BUNDLED_SCHEMA_SQL)
-        for queue in ("bench", "parked"):
+        for queue in ("bench", "requeued"):
             await AsyncAbsurd(connection, queue_name=queue).create_queue()
 
 
@@ -55,7 +55,7 @@ async def fill(url: str, name: str, count: int) -> None:
 async def enqueue(url: str, seconds: float) -> None:
     """A connection for each caller: a client has one."""
     apps = [await _client(url) for _ in range(protocol.CALLERS)]
-    calls = [lambda app=app: app.spawn("parked", {}, queue="parked") for app in apps]
+    calls = [lambda app=app: app.spawn("requeued", {}, queue="requeued") for app in apps]
     await protocol.aenqueue_with(seconds, calls[:1])
     await protocol.aenqueue_with(seconds, calls)
 

@@ -18,7 +18,7 @@ def _app(url: str) -> Celery:
     app.conf.update(
         task_ignore_result=True,
         task_default_queue="bench",
-        task_routes={"parked": {"queue": "parked"}},
+        task_routes={"requeued": {"queue": "requeued"}},
         worker_prefetch_multiplier=128,
         worker_redirect_stdouts=False,
         worker_enable_remote_control=False,
@@ -50,8 +50,8 @@ def fill(url: str, name: str, count: int) -> None:
 
 def enqueue(url: str, seconds: float) -> None:
     app = _app(url)
-    protocol.enqueue_for(seconds, lambda: app.send_task("parked"))
-    protocol.enqueue_in_threads(seconds, lambda: app.send_task("parked"))
+    protocol.enqueue_for(seconds, lambda: app.send_task("requeued"))
+    protocol.enqueue_in_threads(seconds, lambda: app.send_task("requeued"))
 
 
 def work(url: str) -> None:

@@ -85,7 +85,7 @@ def fill(url: str, name: str, count: int) -> None:
 
 
 def enqueue(url: str, seconds: float) -> None:
-    one = _enqueue(_client(url, 10), "parked", "parked")
+    one = _enqueue(_client(url, 10), "requeued", "requeued")
     protocol.enqueue_for(seconds, one)
     protocol.enqueue_in_threads(seconds, one)
 

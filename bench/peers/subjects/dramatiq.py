@@ -29,11 +29,11 @@ def _broker(url: str) -> tuple[RedisBroker, dict[str, Any]]:
     def stamp() -> None:
         protocol.say_at()
 
-    @dramatiq.actor(queue_name="parked", actor_name="parked")
-    def parked() -> None:
+    @dramatiq.actor(queue_name="requeued", actor_name="requeued")
+    def requeued() -> None:
         return None
 
-    return broker, {"noop": noop, "stamp": stamp, "parked": parked}
+    return broker, {"noop": noop, "stamp": stamp, "requeued": requeued}
 
 
 def prepare(url: str) -> None:
@@ -49,8 +49,8 @@ def fill(url: str, name: str, count: int) -> None:
 
 def enqueue(url: str, seconds: float) -> None:
     _, actors = _broker(url)
-    protocol.enqueue_for(seconds, actors["parked"].send)
-    protocol.enqueue_in_threads(seconds, actors["parked"].send)
+    protocol.enqueue_for(seconds, actors["requeued"].send)
+    protocol.enqueue_in_threads(seconds, actors["requeued"].send)
 
 
 def work(url: str) -> None:

@@ -46,7 +46,7 @@ def fill(url: str, name: str, count: int) -> None:
 
 
 def enqueue(url: str, seconds: float) -> None:
-    _, tasks = _huey(url, "parked")
+    _, tasks = _huey(url, "requeued")
     protocol.enqueue_for(seconds, tasks["noop"])
     protocol.enqueue_in_threads(seconds, tasks["noop"])
 

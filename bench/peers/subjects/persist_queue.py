@@ -31,7 +31,7 @@ def fill(url: str, name: str, count: int) -> None:
 
 
 def enqueue(url: str, seconds: float) -> None:
-    queue = _queue(url, "parked")
+    queue = _queue(url, "requeued")
     protocol.enqueue_for(seconds, lambda: queue.put({"name": "noop"}))
     protocol.enqueue_in_threads(seconds, lambda: queue.put({"name": "noop"}))
 

@@ -40,7 +40,7 @@ async def enqueue(url: str, seconds: float) -> None:
     async with asyncpg.create_pool(url, min_size=10, max_size=10) as pool:
         queries = Queries(AsyncpgPoolDriver(pool))
         for callers in (1, protocol.CALLERS):
-            await protocol.aenqueue_for(seconds, lambda: queries.enqueue("parked", b"{}"), callers)
+            await protocol.aenqueue_for(seconds, lambda: queries.enqueue("requeued", b"{}"), callers)
 
 
 async def work(url: str) -> None:

@@ -26,8 +26,8 @@ def _app(url: str, connections: int = CONNECTIONS) -> App:
     async def stamp() -> None:
         protocol.say_at()
 
-    @app.task(name="parked", queue="parked")
-    async def parked() -> None:
+    @app.task(name="requeued", queue="requeued")
+    async def requeued() -> None:
         return None
 
     return app
@@ -54,7 +54,7 @@ async def enqueue(url: str, seconds: float) -> None:
     app = _app(url)
     async with app.open_async():
         for callers in (1, protocol.CALLERS):
-            await protocol.aenqueue_for(seconds, lambda: _task(app, "parked").defer_async(), callers)
+            await protocol.aenqueue_for(seconds, lambda: _task(app, "requeued").defer_async(), callers)
 
 
 async def work(url: str) -> None:

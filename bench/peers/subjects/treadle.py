@@ -56,12 +56,12 @@ async def fill(url: str, name: str, count: int) -> None:
 async def enqueue(url: str, seconds: float) -> None:
     async with _engine(url) as engine:
         for callers in (1, protocol.CALLERS):
-            await protocol.aenqueue_for(seconds, lambda: engine.enqueue("parked", task_list="parked"), callers)
+            await protocol.aenqueue_for(seconds, lambda: engine.enqueue("requeued", task_list="requeued"), callers)
 
 
 async def work(url: str) -> None:
     async with _engine(url) as engine:
-        async with engine.worker(concurrency=CONCURRENCY, task_lists=("parked",)):
+        async with engine.worker(concurrency=CONCURRENCY, task_lists=("requeued",)):
             pass  # what a worker loads when it first starts is loaded
         calm_collector()
         protocol.ready()

@@ -10,7 +10,7 @@ from typing import Any
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Finish, Park, Seen, Settlement, Unit, Verdict
+from treadle.kernel.store.units import Finish, Requeue, Seen, Settlement, Unit, Verdict
 from treadle.model.clock import milliseconds
 from treadle.model.errors import Contended
 from treadle.model.ids import Ids
@@ -107,5 +107,5 @@ class Locks:
         return Seen(seen.task_id, seen.version + 1, seen.claim_version)
 
 
-def _hold(task: Task, hold_for: int) -> Park:
-    return Park("wait", TaskState.PENDING, task.attempt, task.failures, task.takeovers, delay=hold_for, actor="lock")
+def _hold(task: Task, hold_for: int) -> Requeue:
+    return Requeue("wait", TaskState.PENDING, task.attempt, task.failures, task.takeovers, delay=hold_for, actor="lock")

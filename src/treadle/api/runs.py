@@ -164,7 +164,7 @@ class RunDetail(Run, frozen=True, kw_only=True):
     """Handlers that it may still need and that no live worker of its task list has; empty after its end."""
     continued_as: str | None = None
     """The current run of its chain, if `continue_as_new` continued this run; calls that name this run reach that one."""
-    chain_id: str | None = None
+    lineage_id: str | None = None
     """The first run of the chain that this run continues."""
     link: int = 0
     """Its number in its chain, from 0."""
@@ -367,10 +367,10 @@ def _next_run(run: RunDetail) -> str | None:
 
 
 def _chain(run: RunDetail) -> str | None:
-    if run.continued_as is None and run.chain_id is None:
+    if run.continued_as is None and run.lineage_id is None:
         return None
     listed = f"`treadle runs list --root {run.root_id} --workflow {run.workflow}`"
-    return f"link {run.link} of the chain {run.chain_id or run.id}; all links: {listed}"
+    return f"link {run.link} of the chain {run.lineage_id or run.id}; all links: {listed}"
 
 
 def _takeovers(run: RunDetail) -> str | None:

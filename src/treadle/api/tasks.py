@@ -54,7 +54,7 @@ class Task(ApiRecord, frozen=True, kw_only=True):
     finished_at: Instant | None
     timeout_for: int | None
     progress_for: int | None
-    holds: list[str]
+    blocked_by: list[str]
     unique_key: str | None
     limit_key: str | None
     fairness_key: str | None

@@ -203,7 +203,7 @@ class WorkerHost:
 
     def describe(self) -> Server:
         """Return the row of this process in `servers`."""
-        hold = None if self._lease_renewer is None else self._lease_renewer.last_hold
+        blocked_by = None if self._lease_renewer is None else self._lease_renewer.last_hold
         return Server(
             id=self.owner_id,
             name=self._name,
@@ -218,7 +218,7 @@ class WorkerHost:
             handled=self.worker.handled,
             failed=self.worker.failed,
             running=self.worker.running,
-            error=None if hold is None else write(hold),
+            error=None if blocked_by is None else write(blocked_by),
             process=self._failure_detector.process,
             namespace=self._kernel.settings.namespace,
         )
@@ -255,7 +255,7 @@ class WorkerHost:
             self._state = "stopped"
             await self._release_all()
             raise
-        kernel.committer.on_parked.append(self._waker.expect)
+        kernel.committer.on_requeued.append(self._waker.expect)
         self.worker.on_limited = self._waker.expect
         runs = [self.worker.run(), self._waker.run(), self._failure_detector.run()]
         self._tasks = [self._loop.create_task(run) for run in runs]
@@ -383,8 +383,8 @@ class WorkerHost:
         committer = self._kernel.committer
         for unsubscribe in self._unsubscribe:
             unsubscribe()
-        if self._waker.expect in committer.on_parked:
-            committer.on_parked.remove(self._waker.expect)
+        if self._waker.expect in committer.on_requeued:
+            committer.on_requeued.remove(self._waker.expect)
         if self.worker.wake in committer.on_ready:
             committer.on_ready.remove(self.worker.wake)
             committer.on_fenced.remove(self.worker.stop_fenced)

@@ -38,7 +38,7 @@ from treadle.goals.topology import Topology
 from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.decide import TaskDecision, backed_off, settlement, settlement_of
 from treadle.kernel.store.committer import Stale
-from treadle.kernel.store.units import Finish, Park, Row, Unit, UnitAnswer, Verdict
+from treadle.kernel.store.units import Finish, Requeue, Row, Unit, UnitAnswer, Verdict
 from treadle.kernel.telemetry.events import StoreTrouble
 from treadle.model.errors import Contended, Refused, StoreError, StoreUnavailable, TreadleError, UnreadableValue
 from treadle.model.ids import derived_id
@@ -148,9 +148,9 @@ class GoalSettler(Service):
         return NewTask(id=task_id, queue=queue, unique_key=f"{GOAL_DEADLINE}/{objective_type}")
 
     async def settle(self, task: Task, token: Claim, decided: TaskDecision) -> UnitAnswer:
-        """Commit the end of a role's task and its consequences in one unit; a Park changes nothing else."""
+        """Commit the end of a role's task and its consequences in one unit; a Requeue changes nothing else."""
         ended = settlement_of(decided)
-        if isinstance(ended, Park) or task.kind == GOAL_DEADLINE:
+        if isinstance(ended, Requeue) or task.kind == GOAL_DEADLINE:
             return await self._committer.submit(Unit(token, ended))
 
         async def attempt() -> UnitAnswer:
@@ -171,7 +171,7 @@ class GoalSettler(Service):
             pass  # retried later
         released = settlement_of(settlement(task, Released("its objective changes too fast"), RetryPolicy()))
         return await self._committer.submit(
-            Unit(token, msgspec.structs.replace(released, delay=_AGAIN_FOR) if isinstance(released, Park) else released)
+            Unit(token, msgspec.structs.replace(released, delay=_AGAIN_FOR) if isinstance(released, Requeue) else released)
         )
 
     async def _decide_at_last(self, task: Task, finish: Finish) -> Decision | None:

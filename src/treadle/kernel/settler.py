@@ -10,7 +10,7 @@ from treadle.kernel.core import Core, Service
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.queue.decide import SettlementWith, TaskDecision, settlement_of
-from treadle.kernel.store.units import Finish, Park, Row, Seen, Unit, UnitAnswer, Verdict
+from treadle.kernel.store.units import Finish, Requeue, Row, Seen, Unit, UnitAnswer, Verdict
 from treadle.model.names import is_function
 from treadle.model.outcomes import AwaitingApproval
 from treadle.model.states import TaskState
@@ -47,7 +47,7 @@ class Settler(Service):
         """Return the unit of a task whose end needs no other decision: one without a run, or the child of a function, which is
         sent a message; None if the task needs `settle`.
         """
-        if not isinstance(decided, Finish | Park):
+        if not isinstance(decided, Finish | Requeue):
             return None
         if task.state == TaskState.AWAITING_EXTERNAL or task.kind in self._by_kind:
             return None
@@ -55,7 +55,7 @@ class Settler(Service):
             if isinstance(decided, Finish) and task.step_id is not None and is_function(task.flow_id):
                 return self._functions.child_end(task, token, decided)
             return None
-        if isinstance(decided, Park):
+        if isinstance(decided, Requeue):
             return Unit(token, decided)
         if is_function(task.flow_id):
             return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.agents.step_log import StepLog
 from treadle.kernel.queue.decide import settlement
 from treadle.kernel.store.queries import Renewal, TaskFilter
-from treadle.kernel.store.units import Park
+from treadle.kernel.store.units import Requeue
 from treadle.llm.config import config_of
 from treadle.llm.service import LLMService, outcome_of_work
 from treadle.llm.tools import Tools, run_tool
@@ -203,5 +203,5 @@ class ClaudeAgentRunner:
         self._persistence.engine.kernel.run_services.advancer.driven.pop(run_id, None)
         while mine := await self._mine(run_id, TaskState.RUNNING, TaskState.PAUSED):
             for task in mine:
-                released = Park("release", task.state, task.attempt, task.failures, task.takeovers, error=task.error)
+                released = Requeue("release", task.state, task.attempt, task.failures, task.takeovers, error=task.error)
                 await self._persistence.engine.kernel.run_services.settler.settle(task, task.claim, released)

@@ -69,7 +69,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The instant at which it is canceled unless it has ended."""
     fairness_key: str | None = None
     """The key by which its tasks take turns with others of their queues."""
-    chain_id: str | None = None
+    lineage_id: str | None = None
     """The first run of the chain that this run continues (`continue_as_new`); None for a first run."""
     link: int = 0
     """Its number in its chain."""

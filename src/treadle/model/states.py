@@ -50,8 +50,8 @@ class StepState(StrEnum):
     CANCELED = "canceled"
 
 
-class Hold:
-    """Bits of a task's `hold`: while one is set, no worker may claim the task."""
+class BlockReason:
+    """Bits of a task's `blocked_by`: while one is set, no worker may claim the task."""
 
     OVER_LIMIT = 1
     LIST_PAUSED = 2

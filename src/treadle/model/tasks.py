@@ -16,7 +16,7 @@ import msgspec
 
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, QueueKey
-from treadle.model.states import Hold, TaskState
+from treadle.model.states import BlockReason, TaskState
 from treadle.model.values import Json, decode_or_error, encode, number_of, shown, storable, text_of
 
 
@@ -44,7 +44,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: int = 0
     delay: int = 0
     """Milliseconds until it is due; 0 means now."""
-    hold: int = 0
+    blocked_by: int = 0
     """Bits that keep it from being claimed initially."""
     unique_key: str | None = None
     """While a task with this key is live in the namespace, inserting another is a no-op that returns the live one."""
@@ -89,7 +89,7 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
     name: str = ""
     priority: int = 0
     state: str = TaskState.PENDING
-    hold: int = 0
+    blocked_by: int = 0
     due_at: int = 0
     wake_at: int | None = None
     owner_id: str | None = None
@@ -124,7 +124,7 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
     error: str | None = None
     """The last error, as JSON, while it waits for a retry."""
     doing: str | None = None
-    """The activity of a parked function (`model.activity`)."""
+    """The activity of a suspended function (`model.activity`)."""
     fairness_key: str | None = None
     created_by: str | None = None
     """The actor that enqueued it. Enqueueing writes no row of the log; this field is its record."""
@@ -149,7 +149,7 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
         """The displayed state: `paused` while held, `running` while owned, else the stored state."""
         if self.finished:
             return self.state
-        if self.hold & ~Hold.OVER_LIMIT:
+        if self.blocked_by & ~BlockReason.OVER_LIMIT:
             return TaskState.PAUSED
         if self.owner_id is not None and self.state == TaskState.PENDING:
             return TaskState.RUNNING
@@ -277,10 +277,10 @@ class ColumnUse(Flag):
     """An insert takes the value from the new task."""
     CARRIED = auto()
     """A task that finishes keeps the value."""
-    REVIVED = auto()
+    REDRIVEN = auto()
     """A finished task that becomes live again keeps the value."""
     BOTH = LIVE | FINISHED
-    KEPT = BOTH | CARRIED | REVIVED
+    KEPT = BOTH | CARRIED | REDRIVEN
     GIVEN = KEPT | NEW
 
 
@@ -299,7 +299,7 @@ TASK_COLUMNS = (
     TaskColumn("namespace", "text", ColumnUse.GIVEN),
     TaskColumn("priority", "integer", ColumnUse.GIVEN),
     TaskColumn("state", "text", ColumnUse.BOTH),
-    TaskColumn("hold", "integer", ColumnUse.LIVE | ColumnUse.NEW),
+    TaskColumn("blocked_by", "integer", ColumnUse.LIVE | ColumnUse.NEW),
     TaskColumn("due_at", "bigint", ColumnUse.BOTH | ColumnUse.CARRIED),
     TaskColumn("wake_at", "bigint", ColumnUse.LIVE),
     TaskColumn("owner_id", "text", ColumnUse.BOTH | ColumnUse.CARRIED),

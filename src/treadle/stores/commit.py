@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence, Set
 from operator import itemgetter
 
 from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
-from treadle.kernel.store.units import DONE, DOUBTFUL_TRANSITIONS, Finish, Keep, Park, Revive, Unit, UnitAnswer, Verdict
+from treadle.kernel.store.units import DONE, DOUBTFUL_TRANSITIONS, Finish, Keep, Redrive, Requeue, Unit, UnitAnswer, Verdict
 from treadle.model.errors import StoreBusy
 from treadle.model.names import QueueKey
-from treadle.model.states import Hold, TaskState
+from treadle.model.states import BlockReason, TaskState
 from treadle.model.tasks import Claim, NewTask
 from treadle.stores.limits import admit, check_entrance, lock_guarded, take_turns
 from treadle.stores.retention import drop_uses
@@ -162,10 +162,12 @@ async def _commit_guarded(session: Session, queue_ids: QueueIds, units: Sequence
     queues = await write_rows(session, decision.applied, limited.keys)
     skipped = decision.skipped(snapshot.tasks)
     keys = (
-        limited.keys | inserted.keys | {(row.namespace, row.limit_key) for row in skipped if row.hold and row.limit_key is not None}
+        limited.keys
+        | inserted.keys
+        | {(row.namespace, row.limit_key) for row in skipped if row.blocked_by and row.limit_key is not None}
     )
     admitted = await admit(session, keys, inserted.limits) if keys else set()
-    admitted |= {row.queue_id for row in skipped if not row.hold}
+    admitted |= {row.queue_id for row in skipped if not row.blocked_by}
     return with_admitted(_answers(decision, queue_ids, limited, inserted, queues), admitted)
 
 
@@ -193,16 +195,16 @@ def _answers(
 
 def _settled_answer(unit: Unit, row: GuardedTask | None, limited: Limited) -> UnitAnswer:
     match unit.settlement:
-        case Park(hold=0, delay=None, stays=False) | Revive(delay=None) as transition if (
+        case Requeue(blocked_by=0, delay=None, stays=False) | Redrive(delay=None) as transition if (
             row is not None and row.id not in limited.task_ids
         ):
             polled = (
-                isinstance(transition, Park) and transition.state == TaskState.AWAITING_EXTERNAL
+                isinstance(transition, Requeue) and transition.state == TaskState.AWAITING_EXTERNAL
             )  # a paused run does not hold it
-            pauses = Hold.RUN_PAUSED | (0 if transition.transition == "resume" else Hold.TASK_PAUSED)
-            return DONE if row.hold & pauses and not polled else UnitAnswer(Verdict.DONE, queue_ids=(row.queue_id,))
+            pauses = BlockReason.RUN_PAUSED | (0 if transition.transition == "resume" else BlockReason.TASK_PAUSED)
+            return DONE if row.blocked_by & pauses and not polled else UnitAnswer(Verdict.DONE, queue_ids=(row.queue_id,))
         case Keep() | None if row is not None and isinstance(unit.guard, Claim):
-            return kept_answer(row.hold)
+            return kept_answer(row.blocked_by)
         case _:
             return DONE
 

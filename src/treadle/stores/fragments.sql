@@ -1,7 +1,7 @@
 -- name: doing
--- The rank (model/activity.py) of what the live task `t` of queue `l` is doing. A parked function has stored what it waits for.
+-- The rank (model/activity.py) of what the live task `t` of queue `l` is doing. A suspended function has stored what it waits for.
 case
-  when (t.hold & ~1) <> 0 then {rank:held}
+  when (t.blocked_by & ~1) <> 0 then {rank:held}
   when t.owner_id is not null and t.state = 'pending' then {rank:running}
   when t.state = 'awaiting_approval' then {rank:waiting_for_approval}
   when t.state = 'awaiting_external' then {rank:waiting_for_external_job}
@@ -13,7 +13,7 @@ case
     when 'waiting_for_task' then {rank:waiting_for_task}
     else {rank:sleeping}
   end
-  when t.hold <> 0 or l.paused then {rank:held}
+  when t.blocked_by <> 0 or l.paused then {rank:held}
   else {rank:waiting_for_worker}
 end
 
@@ -69,7 +69,7 @@ where ($2::text is null or namespace = $2::text) and ($3::text is null or kind =
 -- name: postgres_live_filter
 -- The conditions of a `TaskFilter` for the table `tasks`. (`coalesce` prevents a join, which would change the order of rows.)
 ($1::text[] is null
-    or case when hold & ~1 <> 0 then 'paused' when owner_id is not null and state = 'pending' then 'running' else state end
+    or case when blocked_by & ~1 <> 0 then 'paused' when owner_id is not null and state = 'pending' then 'running' else state end
       = any ($1::text[]))
   and (coalesce($2, $3, $4, $5) is null or queue_id in (select id from wanted))
   and (not $6::boolean or owner_id is not null)
@@ -130,12 +130,12 @@ queues.namespace = $1::text and queues.kind = 'handler'
 -- The number of tasks that the limit `m` lets start now, negative if too many are admitted; each unclaimed one reserves a token.
 min(
   coalesce(m.max_running - (
-    select count(*) from tasks as a where a.namespace = m.namespace and a.limit_key = m.key and (a.hold & 1) = 0
+    select count(*) from tasks as a where a.namespace = m.namespace and a.limit_key = m.key and (a.blocked_by & 1) = 0
   ), 1000000000),
   coalesce(cast(min(m.burst, m.tokens + m.rate * max(:now - m.tokens_at, 0) / 1000.0) + 0.000001 as integer) - (
     select count(*)
     from tasks as a
-    where a.namespace = m.namespace and a.limit_key = m.key and (a.hold & 1) = 0 and a.owner_id is null
+    where a.namespace = m.namespace and a.limit_key = m.key and (a.blocked_by & 1) = 0 and a.owner_id is null
   ), 1000000000)
 )
 
@@ -145,7 +145,7 @@ least(
   limits.max_running - (
     select count(*)
     from tasks
-    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
+    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
   ),
   case when limits.rate is not null then
     floor(least(limits.burst, limits.tokens + limits.rate * greatest((select treadle_now()) - limits.tokens_at, 0) / 1000) +
@@ -153,7 +153,7 @@ least(
     - (
       select count(*)
       from tasks
-      where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
+      where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
         and owner_id is null
     )
   end

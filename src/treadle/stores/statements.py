@@ -64,10 +64,11 @@ COLUMN_SETS: dict[str, tuple[TaskColumn, ...]] = {
     "new": _with(ColumnUse.NEW),
     "given": (*_with(ColumnUse.NEW), *_INPUTS),
     "carried": _with(ColumnUse.CARRIED),
-    "revived": _with(ColumnUse.REVIVED),
-    "unclaimed": _with(ColumnUse.LIVE, without=("namespace", "hold", "created_by", *_LEASE)),
+    "redriven": _with(ColumnUse.REDRIVEN),
+    "unclaimed": _with(ColumnUse.LIVE, without=("namespace", "blocked_by", "created_by", *_LEASE)),
     "claimed": _with(
-        ColumnUse.LIVE, without=("namespace", "hold", "owner_id", "heartbeat_at", "progress_at", "root_id", "doing", "created_by")
+        ColumnUse.LIVE,
+        without=("namespace", "blocked_by", "owner_id", "heartbeat_at", "progress_at", "root_id", "doing", "created_by"),
     ),
 }
 """Sets of task columns: an insert copies `new` from a new task, of which `given` are all values; a claim leaves `unclaimed`

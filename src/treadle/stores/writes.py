@@ -24,21 +24,21 @@ from treadle.kernel.store.units import (
     CLAIM_LOST,
     DONE,
     DOUBTFUL_TRANSITIONS,
-    Amend,
+    BlockRun,
     CancelRunTasks,
     ClearInbox,
+    Discard,
     Dismiss,
     Finish,
-    HoldRun,
     Keep,
     LimitTask,
-    Park,
     PutBlob,
     PutFlow,
     PutInbox,
     PutSteps,
     PutTags,
-    Revive,
+    Redrive,
+    Requeue,
     Row,
     RunTransition,
     Unit,
@@ -69,7 +69,7 @@ from treadle.stores.streams import append_streams
 
 T = TypeVar("T")
 
-_ALLOWED = {Claim: (Finish, Park, Keep), None: (Finish, Park, Revive, Amend)}
+_ALLOWED = {Claim: (Finish, Requeue, Keep), None: (Finish, Requeue, Redrive, Discard)}
 """The settlements that a holder of the claim may make, and those of other callers."""
 
 
@@ -85,7 +85,7 @@ async def settle(session: Session, parts: Iterable[UnitPart]) -> Limited:
     limited = Limited(set(), set())
     ends: list[End] = []
     doubtful: list[str] = []
-    settlements: dict[str, list[tuple[Any, ...]]] = {"park": [], "keep": [], "revive": [], "amend": []}
+    settlements: dict[str, list[tuple[Any, ...]]] = {"requeue": [], "keep": [], "redrive": [], "discard_finished": []}
     for _, unit, row in parts:
         guard, what = unit.guard, unit.settlement
         if what is None:
@@ -100,46 +100,46 @@ async def settle(session: Session, parts: Iterable[UnitPart]) -> Limited:
             limited.keys.add((row.namespace, row.limit_key))
             limited.task_ids.add(row.id)
         if (
-            isinstance(what, Finish | Park)
+            isinstance(what, Finish | Requeue)
             and what.transition in DOUBTFUL_TRANSITIONS
-            and not (isinstance(what, Park) and what.stays)
+            and not (isinstance(what, Requeue) and what.stays)
         ):
             doubtful.append(row.id)
         match what:
             case Finish():
                 ends.append(end_of(row.id, row.claim_version, row.owner_id, what.actor or owner_id, what))
-            case Park():
-                settlements["park"].append((row.id, row.state, what.actor or owner_id, *_park_columns(what)))
+            case Requeue():
+                settlements["requeue"].append((row.id, row.state, what.actor or owner_id, *_requeue_columns(what)))
             case Keep():
                 settlements["keep"].append((row.id, what.checkpoint, what.transition, what.data))
-            case Revive():
-                settlements["revive"].append((row.id, what.transition, what.actor, what.payload, what.failures, what.delay))
-            case Amend():
-                settlements["amend"].append((row.id, what.transition, what.state, what.actor))
+            case Redrive():
+                settlements["redrive"].append((row.id, what.transition, what.actor, what.payload, what.failures, what.delay))
+            case Discard():
+                settlements["discard_finished"].append((row.id, what.transition, what.state, what.actor))
             case _:
                 assert_never(what)
     await doubt_effects(session, doubtful)
     if ends:
         await session.execute("finish", rows=sorted(ends, key=itemgetter(0)), limited=True)
     for name, rows in settlements.items():
-        if rows and name == "revive":
-            revived = {task_id: (namespace, key) for task_id, namespace, key in await session.fetch("revive", rows=rows) if key}
+        if rows and name == "redrive":
+            redriven = {task_id: (namespace, key) for task_id, namespace, key in await session.fetch("redrive", rows=rows) if key}
             await take_turns(session, [row[0] for row in rows])
-            limited.keys.update(revived.values())
-            limited.task_ids.update(revived)
+            limited.keys.update(redriven.values())
+            limited.task_ids.update(redriven)
         elif rows:
             await session.execute(name, rows=rows)
     return limited
 
 
-_park_columns = attrgetter(
+_requeue_columns = attrgetter(
     *(
         "transition",
         "state",
         "attempt",
         "failures",
         "takeovers",
-        "hold",
+        "blocked_by",
         "delay",
         "checkpoint",
         "error",
@@ -210,7 +210,7 @@ async def write_rows(session: Session, units: Mapping[int, Unit], keys: set[Key]
         added = [sum(row.added for row in rows[Await] if row.run_id == run_id) for run_id in counts]
         await session.execute("await_messages", rows=[(*count, steps) for count, steps in zip(counts.items(), added, strict=True)])
     await _put_outcomes(session, rows[PutOutcome])
-    queues = await _hold_runs(session, [(at, row) for at, row in positions if isinstance(row, HoldRun | CancelRunTasks)], keys)
+    queues = await _block_runs(session, [(at, row) for at, row in positions if isinstance(row, BlockRun | CancelRunTasks)], keys)
     for limited in rows[LimitTask]:
         for namespace, *both in await session.fetch("limit_task", task_id=limited.task_id, key=limited.key):
             keys.update((namespace, key) for key in both if key is not None)
@@ -264,13 +264,13 @@ async def _put_outcomes(session: Session, puts: Sequence[PutOutcome]) -> None:
         await session.execute("put_outcomes", rows=[_outcome_row(last[key]) for key in sorted(last)])
 
 
-async def _hold_runs(
-    session: Session, changes: Iterable[tuple[int, HoldRun | CancelRunTasks]], keys: set[Key]
+async def _block_runs(
+    session: Session, changes: Iterable[tuple[int, BlockRun | CancelRunTasks]], keys: set[Key]
 ) -> dict[int, set[int]]:
     """Hold, free or cancel the tasks of runs; return the queues in which tasks became ready, by position, and add limit keys."""
     queues: dict[int, set[int]] = {}
     for position, change in changes:
-        if isinstance(change, HoldRun):
+        if isinstance(change, BlockRun):
             changed = await session.fetch("hold_run" if change.held else "free_run", run_id=change.run_id)
         else:
             ended = await session.fetch("lock_run_tasks", run_id=change.run_id, inbox=change.inbox)
@@ -433,9 +433,9 @@ async def _put_messages(session: Session, sent: Sequence[tuple[int, Message]], k
     Adds the queues of woken tasks to `queues`, by unit, and limit keys to `keys`.
     """
     rows = [(message.id, message.run_id, message.step_id, message.name, message.body) for _, message in sent]
-    for run_id, queue_id, hold, namespace, limit_key in await session.fetch("put_messages", rows=rows):
-        if limit_key is not None and hold:
+    for run_id, queue_id, blocked_by, namespace, limit_key in await session.fetch("put_messages", rows=rows):
+        if limit_key is not None and blocked_by:
             keys.add((namespace, limit_key))
-        if not hold:
+        if not blocked_by:
             for unit in {unit for unit, message in sent if message.run_id == run_id}:
                 queues.setdefault(unit, set()).add(queue_id)

@@ -20,7 +20,7 @@ import msgspec
 from treadle.engine import Engine
 from treadle.kernel.functions.steps import Recorded, folded, queue_name
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.units import Finish, Park, PutSteps, Row, Unit
+from treadle.kernel.store.units import Finish, PutSteps, Requeue, Row, Unit
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import Ref
 from treadle.model.names import is_function
@@ -136,7 +136,7 @@ class _ReplayDriver(Driver):
         """Stop before the code of a step that the recording does not contain."""
         raise self.execution.crashed(_EndOfRecording())
 
-    async def _settle(self, set_settling: SetSettling) -> Finish | Park | None:
+    async def _settle(self, set_settling: SetSettling) -> Finish | Requeue | None:
         execution = self.execution
         self.ended = self._ended
         if execution.problem is None and self._ended is not None and (next_step := self.journal.history.unreached()) is not None:

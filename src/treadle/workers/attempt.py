@@ -25,7 +25,7 @@ from treadle.kernel.queue.decide import (
     settlement_of,
 )
 from treadle.kernel.store.process import failpoint
-from treadle.kernel.store.units import Park, Row, Unit, UnitAnswer, Verdict, returned, tag_rows
+from treadle.kernel.store.units import Requeue, Row, Unit, UnitAnswer, Verdict, returned, tag_rows
 from treadle.kernel.telemetry.events import (
     LeaseLost,
     LoopError,
@@ -246,7 +246,7 @@ class AttemptRunner:
         """Call the handler and decide the settlement; None if the handler has settled the task itself."""
         task, handler, services = attempt.task, attempt.handler, self._services
         if (problem := refusal(task, self._options.takeover_limit)) is not None:
-            if isinstance(refused := settle_refused(task, problem), Park):
+            if isinstance(refused := settle_refused(task, problem), Requeue):
                 self._emit(LoopError("worker", f"task {task.id} ({task.name}) backs off: {problem.message}"))
             return refused
         if (delayed := poll_backoff(task, self._options.takeover_limit)) is not None:
@@ -444,7 +444,7 @@ class AttemptRunner:
 
 
 def _later(released: TaskDecision) -> TaskDecision:
-    return msgspec.structs.replace(released, delay=_NO_HANDLER_FOR) if isinstance(released, Park) else released
+    return msgspec.structs.replace(released, delay=_NO_HANDLER_FOR) if isinstance(released, Requeue) else released
 
 
 def _unsettled(task: Task, error: BaseException) -> str:

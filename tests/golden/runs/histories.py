@@ -59,7 +59,7 @@ async def dump(hands: Hands, run_id: str, about: str) -> History:
                 "queue": [task.namespace, task.kind, task.task_list, task.name],
                 "payload": task.payload,
                 "priority": task.priority,
-                "hold": task.hold,
+                "blocked_by": task.blocked_by,
                 "step_id": task.step_id,
                 "timeout_for": task.timeout_for,
             }
@@ -90,7 +90,7 @@ async def load(store: Store, history: History) -> Run:
             queue=QueueKey(*task["queue"]),
             payload=task["payload"],
             priority=task["priority"],
-            hold=task["hold"],
+            blocked_by=task["blocked_by"],
             timeout_for=task["timeout_for"],
             run_id=run.id,
             step_id=task["step_id"],

@@ -11,7 +11,7 @@ from treadle import Engine
 from treadle.kernel.functions.steps import is_after
 from treadle.kernel.store.queries import RunFilter
 from treadle.model.errors import TreadleError
-from treadle.model.states import Hold
+from treadle.model.states import BlockReason
 from treadle.testing.simulation import Process
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Operator:
         await engine.kernel.lists.resume("default")
         await engine.kernel.lists.limit_rate("default", "work", None)
         for task in await engine.list_tasks(states=("paused",), kind=None):
-            if task.hold & Hold.TASK_PAUSED:
+            if task.blocked_by & BlockReason.TASK_PAUSED:
                 process.tell(f"resumes {task.id[-6:]}")
                 await engine.resume(task.id)
         for run in await engine.kernel.store.runs.list_matching(RunFilter(states=("paused",)), 100):

@@ -154,4 +154,4 @@ class RemoteWorker:
 
 
 def _is_ready(task: Task) -> bool:
-    return task.owner_id is None and task.wake_at is None and not task.hold
+    return task.owner_id is None and task.wake_at is None and not task.blocked_by

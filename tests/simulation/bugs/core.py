@@ -32,7 +32,7 @@ from treadle.workers.effects import AttemptEffects
 
 
 def settling_needs_no_claim(patch: pytest.MonkeyPatch) -> None:
-    """A former holder of the task can settle or park it."""
+    """A former holder of the task can settle or requeue it."""
     guard = "where t.claim_version = r.value ->> 1 and t.owner_id is r.value ->> 2"
     rewrite(patch, "finish", guard, "where t.claim_version >= r.value ->> 1")
     patch.setattr(units, "matches", lambda guard, row: row.claim_version >= getattr(guard, "version", 0))

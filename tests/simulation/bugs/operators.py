@@ -33,7 +33,7 @@ def paused_lists_go_on(patch: pytest.MonkeyPatch) -> None:
 
 def dead_letters_are_lost_when_retried(patch: pytest.MonkeyPatch) -> None:
     """A retried dead letter is removed and not enqueued."""
-    rewrite(patch, "revive", "from jsonb_each(:rows) as r\n", "from jsonb_each('[]') as r\n")
+    rewrite(patch, "redrive", "from jsonb_each(:rows) as r\n", "from jsonb_each('[]') as r\n")
 
 
 def canceled_runs_go_on(patch: pytest.MonkeyPatch) -> None:

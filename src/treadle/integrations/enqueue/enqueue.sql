@@ -14,5 +14,5 @@ select queues.name, queues.task_list, found.unique_key, found.payload
 from found join {schema}.queues on queues.id = found.queue_id;
 
 -- name: is_revived
--- Return whether an operator revived the task, possibly with an edited payload.
+-- Return whether an operator redrove the task, possibly with an edited payload.
 select exists (select from {schema}.log where log.entity_id = cast({argument} as uuid) and log.transition = 'requeue');

@@ -220,7 +220,7 @@ async def dry_run(
 
 def _progresses(task: Task, missing: Sequence[str]) -> bool:
     """Whether a worker executes the task, or can claim it now."""
-    ready = task.state == "pending" and task.wake_at is None and not task.holds and task.name not in missing
+    ready = task.state == "pending" and task.wake_at is None and not task.blocked_by and task.name not in missing
     return task.state == "running" or (ready and task.kind != FUNCTION)
 
 

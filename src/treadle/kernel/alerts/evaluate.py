@@ -19,7 +19,7 @@ from treadle.kernel.problems import find_problems
 from treadle.kernel.status import SystemStatus
 from treadle.kernel.store.queries import LATEST_FAILURE, DeadLetterFilter, FailedRun
 from treadle.kernel.store.records import ChangeRecord, PutRecord
-from treadle.kernel.store.units import Park, Row, Unit, UnitAnswer
+from treadle.kernel.store.units import Requeue, Row, Unit, UnitAnswer
 from treadle.kernel.triggers import Turns
 from treadle.model.alerts import (
     DEAD_LETTERS,
@@ -67,8 +67,8 @@ class AlertEvaluator(Turns[Alerts]):
         decided = decide(body, causes, now)
         rows, tasks = await self._write(record, body, decided, causes, now)
         done = encode({"at": now})
-        park = Park("wait", TaskState.PENDING, task.attempt, 0, 0, delay=body.every_for, checkpoint=done, quiet=True)
-        return await self.commit(Unit(task.claim, park, tasks, rows=rows))
+        requeue = Requeue("wait", TaskState.PENDING, task.attempt, 0, 0, delay=body.every_for, checkpoint=done, quiet=True)
+        return await self.commit(Unit(task.claim, requeue, tasks, rows=rows))
 
     async def _write(
         self, rule: Record, body: AlertRuleBody, decided: Decided, found_causes: Causes, now: int

@@ -8,7 +8,7 @@ import msgspec
 
 from treadle.kernel.queue.decide import failure
 from treadle.kernel.queue.why import Reason
-from treadle.kernel.store.units import Finish, Park
+from treadle.kernel.store.units import Finish, Requeue
 from treadle.model.approvals import APPROVE, DENY, Approval, with_decision
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, Refused
@@ -44,16 +44,16 @@ def why_ended(state: str, approval: Approval) -> Reason:
     return Reason(state, f"{state}{by}{reason}{again}")
 
 
-def approved(task: Task, decision: dict[str, Json], actor: str) -> Park:
+def approved(task: Task, decision: dict[str, Json], actor: str) -> Requeue:
     """Make the task due immediately, with the decision in its checkpoint."""
     checkpoint = encode(with_decision(decode(task.checkpoint), decision), "decision", BODY_LIMIT)
-    return Park(
+    return Requeue(
         APPROVE,
         TaskState.PENDING,
         task.attempt,
         task.failures,
         task.takeovers,
-        hold=task.hold,
+        blocked_by=task.blocked_by,
         checkpoint=checkpoint,
         actor=actor,
         data=encode({"approval_id": decision["approval_id"], "reason": decision["reason"]}),
@@ -72,10 +72,10 @@ def expired(approval: Approval) -> Problem:
     return Problem("approval_expired", f"approval expired: nobody decided {approval.request.title!r} before {at}")
 
 
-def parked(task: Task, transition: str, state: str, delay: int | None, what: str, approval_id: str | None = None) -> Park:
+def requeued(task: Task, transition: str, state: str, delay: int | None, what: str, approval_id: str | None = None) -> Requeue:
     """Keep the task waiting for `delay` milliseconds; the log records `what` was done."""
     data = {"did": what} if approval_id is None else {"did": what, "approval_id": approval_id}
-    return Park(
+    return Requeue(
         transition,
         state,
         task.attempt,

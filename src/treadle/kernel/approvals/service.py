@@ -24,7 +24,7 @@ from treadle.kernel.approvals.decide import (
     check_vote,
     denied,
     expired,
-    parked,
+    requeued,
     why_ended,
     why_waiting,
 )
@@ -37,7 +37,7 @@ from treadle.kernel.reads.records import transition_record
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_limit, current_run, every_record, find_id
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter, unreadable
-from treadle.kernel.store.units import Finish, Park, PutBlob, Row, Seen, Unit, UnitAnswer, Verdict
+from treadle.kernel.store.units import Finish, PutBlob, Requeue, Row, Seen, Unit, UnitAnswer, Verdict
 from treadle.kernel.store.value_store import ValueLost
 from treadle.model.access import Access
 from treadle.model.approvals import (
@@ -71,7 +71,7 @@ class ProcessedApproval(NamedTuple):
     """The committed action, and the verdict on it."""
 
     answer: UnitAnswer
-    settlement: Finish | Park
+    settlement: Finish | Requeue
 
 
 ProcessDue = Callable[[Task, Claim], Awaitable[ProcessedApproval]]
@@ -316,15 +316,15 @@ class Approvals(Service):
 
     # changes by workers
 
-    async def ask(self, task: Task, token: Claim, park: Finish | Park, request: ApprovalRequest) -> UnitAnswer:
-        """Park the task until a person has decided; the same unit stores the approval and the task that announces it."""
+    async def ask(self, task: Task, token: Claim, requeue: Finish | Requeue, request: ApprovalRequest) -> UnitAnswer:
+        """Requeue the task until a person has decided; the same unit stores the approval and the task that announces it."""
         now = await self._store.now()
         approval = open_approval(request, now, task.name)
         record, rows = self._open(task, approval)
         data = encode({"approval_id": record.id, "title": request.title})
-        parked = msgspec.structs.replace(park, delay=approval.delay(now), data=data)
+        requeued = msgspec.structs.replace(requeue, delay=approval.delay(now), data=data)
         tasks = self._notifications(record, approval, "approval.requested")
-        return await self._committer.submit(Unit(token, parked, tasks, rows=rows))
+        return await self._committer.submit(Unit(token, requeued, tasks, rows=rows))
 
     async def process_due(self, task: Task, token: Claim) -> ProcessedApproval:
         """Perform the due action on the approval that the task waits for: expire, escalate or remind; else keep waiting."""
@@ -336,7 +336,7 @@ class Approvals(Service):
             answer = await self._committer.submit(unit)
             if answer.verdict is Verdict.DEFERRED:
                 raise Stale  # someone has voted meanwhile
-            assert isinstance(unit.settlement, Finish | Park)
+            assert isinstance(unit.settlement, Finish | Requeue)
             return ProcessedApproval(answer, unit.settlement)
 
         return await self._committer.transact(attempt, f"process the approval of task {task.id}")
@@ -352,7 +352,7 @@ class Approvals(Service):
             return await self._ending(task, token, problem, self._cancel(record, approval, "its task's deadline passed"))
         transition, after = next_action(approval, now)
         if transition is None:
-            return Unit(token, parked(task, "ask", task.state, approval.delay(now), "nothing is due"))
+            return Unit(token, requeued(task, "ask", task.state, approval.delay(now), "nothing is due"))
         if transition == "expire":
             return await self._expired(task, token, record, approval, now)
         data: dict[str, Json] = (
@@ -361,7 +361,7 @@ class Approvals(Service):
         event = "approval.escalated" if transition == "escalate" else "approval.reminder"
         return Unit(
             token,
-            parked(task, "ask", task.state, after.delay(now), transition),
+            requeued(task, "ask", task.state, after.delay(now), transition),
             self._notifications(record, after, event),
             rows=self._change(record, after, transition, None, data),
         )
@@ -377,7 +377,7 @@ class Approvals(Service):
         ended = msgspec.structs.replace(approval, next_id=new.id)
         return Unit(
             token,
-            parked(task, "ask", task.state, after.delay(now), "asked again", new.id),
+            requeued(task, "ask", task.state, after.delay(now), "asked again", new.id),
             self._notifications(new, after, "approval.requested"),
             rows=(*self._change(record, ended, "expire", None, {"next_id": new.id}), *new_rows),
         )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from treadle.kernel.queue.decide import TaskDecision, failure, settlement
 from treadle.kernel.queue.why import serves, shown_server_state
-from treadle.kernel.store.units import Finish, Park
+from treadle.kernel.store.units import Finish, Requeue
 from treadle.model.errors import InvalidInput, InvalidPayload
 from treadle.model.external import (
     FAILED,
@@ -80,15 +80,15 @@ def failure_of(decided: Finish) -> ExternalProductionFailure | None:
     return ExternalProductionFailure(message, None if decided.error_code == FAILED else decided.error_code)
 
 
-def poll_now(task: Task, actor: str) -> Park:
+def poll_now(task: Task, actor: str) -> Requeue:
     """Make a waiting task due immediately."""
-    return Park(
+    return Requeue(
         "still_working",
         task.state,
         task.attempt,
         task.failures,
         task.takeovers,
-        hold=task.hold,
+        blocked_by=task.blocked_by,
         checkpoint=task.checkpoint,
         error=task.error,
         actor=actor,

@@ -52,7 +52,7 @@ from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import PAGE_LIMIT, every_task, find_id
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Finish, Keep, Park, Row, Seen, Unit, UnitAnswer, Verdict
+from treadle.kernel.store.units import Finish, Keep, Requeue, Row, Seen, Unit, UnitAnswer, Verdict
 from treadle.kernel.telemetry.events import ExternalHint, PollRaised, PollsFailing
 from treadle.kernel.telemetry.observer import JobPolled, telemetry_of
 from treadle.model.errors import CallbackRefused, ClaimLost, InvalidInput, Refused
@@ -230,7 +230,7 @@ class ExternalJobs(ExternalJobReads):
         base = self._public_url
         return f"{base}/v1/external-jobs/{task_id}/callback?token={callback_token}" if base else None
 
-    async def prepare(self, task: Task, token: Claim | Seen, decided: TaskDecision) -> tuple[Finish | Park, tuple[Row, ...]]:
+    async def prepare(self, task: Task, token: Claim | Seen, decided: TaskDecision) -> tuple[Finish | Requeue, tuple[Row, ...]]:
         """Return the settlement of a specialist's attempt in its stored form, and the rows of the job."""
         settlement, outcome = settlement_of(decided), outcome_of(decided)
         if isinstance(outcome, AwaitingExternal):
@@ -246,7 +246,7 @@ class ExternalJobs(ExternalJobReads):
         if job is None:
             return settlement, rows
         now = await self._store.now()
-        if isinstance(settlement, Park):
+        if isinstance(settlement, Requeue):
             if not isinstance(outcome, StillWorking):
                 return settlement, ()
             if job.record.error_code == UNREADABLE:
@@ -254,16 +254,16 @@ class ExternalJobs(ExternalJobReads):
             event = polled(now, job.record, outcome.handle, outcome.error, settlement.delay or 0)
             record = apply(job.record, event)
             self._tell(task, record, outcome.error)
-            park = msgspec.structs.replace(settlement, delay=poll_delay(task, record, now))
-            return park, change_job(job, record, event)
+            requeue = msgspec.structs.replace(settlement, delay=poll_delay(task, record, now))
+            return requeue, change_job(job, record, event)
         failed = None if produced else failure_of(settlement)
         event = resolved(now, job.record, object_id=produced, failure=failed, by_poll=opened is not None and opened.polled)
         return settlement, (*change_job(job, apply(job.record, event), event), *rows)
 
     async def _dispatch(
-        self, task: Task, parked: Finish | Park, awaiting: AwaitingExternal
-    ) -> tuple[Finish | Park, tuple[Row, ...]]:
-        """Park the task of a job that was just submitted (or found) until the first poll; return the job's rows too."""
+        self, task: Task, requeued: Finish | Requeue, awaiting: AwaitingExternal
+    ) -> tuple[Finish | Requeue, tuple[Row, ...]]:
+        """Requeue the task of a job that was just submitted (or found) until the first poll; return the job's rows too."""
         now = await self._store.now()
         event = dispatched(
             now,
@@ -279,15 +279,15 @@ class ExternalJobs(ExternalJobReads):
         stored, rows = new_job(self._ids, task, record, event)
         intent = intent_of(task)
         data = {"external_job_id": record.external_job_id, "record_id": stored.id, "reattached": awaiting.reattached or None}
-        park = msgspec.structs.replace(
-            parked,
+        requeue = msgspec.structs.replace(
+            requeued,
             delay=poll_delay(task, record, now),
             checkpoint=encode({INTENT: (intent or {}) | {"record_id": stored.id}}),
             data=encode({name: value for name, value in data.items() if value is not None}),
         )
         if record.progress_hint:
             self._emit(ExternalHint(task.id, task.name, record.progress_hint))
-        return park, (*rows, *submission_rows(task, intent, "succeeded"))
+        return requeue, (*rows, *submission_rows(task, intent, "succeeded"))
 
     def _tell(self, task: Task, record: ExternalProductionRecord, raised: str | None) -> None:
         if raised is not None:
@@ -394,8 +394,8 @@ class ExternalJobs(ExternalJobReads):
         intent = new_intent(self._ids, task)
         task.checkpoint = encode({INTENT: intent})
         awaiting = AwaitingExternal(handle, intent["token"], specialist)
-        park, rows = await self._dispatch(task, hand_off(task, awaiting).settlement, awaiting)
-        unit = Unit(Seen.of(task), msgspec.structs.replace(park, actor="operator"), rows=rows)
+        requeue, rows = await self._dispatch(task, hand_off(task, awaiting).settlement, awaiting)
+        unit = Unit(Seen.of(task), msgspec.structs.replace(requeue, actor="operator"), rows=rows)
         if (await self._committer.submit(unit, self._patience)).verdict is not Verdict.DONE:
             raise Refused(f"Task {task_id} changed concurrently; check it and try again.")
         return show_job(await self._get(task.id))

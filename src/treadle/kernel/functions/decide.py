@@ -15,7 +15,7 @@ from treadle.kernel.functions.steps import START, VALUE_LIMIT, VOID, Recorded, f
 from treadle.kernel.queue.engine_tasks import cancel_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import PutMessage
-from treadle.kernel.store.units import CancelRunTasks, Finish, HoldRun, LimitTask, Park, PutRun, Row, RunTransition, tag_rows
+from treadle.kernel.store.units import BlockRun, CancelRunTasks, Finish, LimitTask, PutRun, Requeue, Row, RunTransition, tag_rows
 from treadle.kernel.store.value_store import ValueStore, small_text
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, UnreadableValue
@@ -23,7 +23,7 @@ from treadle.model.ids import derived_id
 from treadle.model.names import FLOW_PREFIX, FUNCTION, QueueKey, check_name
 from treadle.model.records import Message
 from treadle.model.runs import Run, Step
-from treadle.model.states import Hold, RunState, TaskState
+from treadle.model.states import BlockReason, RunState, TaskState
 from treadle.model.stored import Stored, convert, plain
 from treadle.model.tags import Tags, check_tags
 from treadle.model.tasks import NewTask, Task
@@ -80,7 +80,7 @@ def new_run(
         steps=steps,
         deadline_at=deadline_at,
         fairness_key=fairness_key,
-        chain_id=None if continues is None else continues.chain_id or continues.id,
+        lineage_id=None if continues is None else continues.lineage_id or continues.id,
         link=0 if continues is None else continues.link + 1,
     )
     task = own_task(run, version, derived_id(run_id, "task"), scope)
@@ -146,12 +146,12 @@ def voided(recorded: Iterable[Recorded], run_id: str, value_store: ValueStore) -
     return tuple(steps)
 
 
-def held_rows(runs: Sequence[Run], actor: str, *, hold: bool) -> list[Row]:
+def held_rows(runs: Sequence[Run], actor: str, *, blocked_by: bool) -> list[Row]:
     """Rows that pause the runs and hold their tasks, or resume the runs and release their tasks."""
-    transition, state = ("pause", RunState.PAUSED) if hold else ("resume", RunState.RUNNING)
+    transition, state = ("pause", RunState.PAUSED) if blocked_by else ("resume", RunState.RUNNING)
     rows: list[Row] = []
     for run in runs:
-        rows += [RunTransition(run.id, transition, run.state, state, actor=actor), HoldRun(run.id, hold)]
+        rows += [RunTransition(run.id, transition, run.state, state, actor=actor), BlockRun(run.id, blocked_by)]
     return rows
 
 
@@ -249,20 +249,20 @@ def cleanup_for(task: Task, here: CleanupHere) -> int:
     return noted_limit if isinstance(noted_limit, int) else CLEANUP_FOR
 
 
-def requested(task: Task, request: CancelRequest, limit: int) -> tuple[Park, tuple[Row, ...]]:
+def requested(task: Task, request: CancelRequest, limit: int) -> tuple[Requeue, tuple[Row, ...]]:
     """Take the function's task from its holder, if it has one, and make it ready, with the request."""
-    park = Park(
+    requeue = Requeue(
         "resume",
         TaskState.PENDING,
         task.attempt,
         task.failures,
         task.takeovers,
-        hold=task.hold & Hold.LIST_PAUSED,
+        blocked_by=task.blocked_by & BlockReason.LIST_PAUSED,
         checkpoint=noted(task.checkpoint, limit, request),
         actor=request.actor,
         data=encode({"reason": f"The run is canceled, and cleans up: {request.message}"}),
     )
-    return park, () if task.limit_key is None else (LimitTask(task.id, None),)
+    return requeue, () if task.limit_key is None else (LimitTask(task.id, None),)
 
 
 def cleanup_timer(run: Run, request: CancelRequest, limit: int) -> NewTask:

@@ -1,7 +1,7 @@
 """Notes that a function leaves with its task, for display: its steps in progress, and the waits that can continue it. Pure.
 
 Steps in progress are noted in the progress of the task while they last longer than a second. The note is valid for one claim: a
-later claim, and a task without an owner, execute none of these steps. A parked function leaves its waits in the checkpoint.
+later claim, and a task without an owner, execute none of these steps. A suspended function leaves its waits in the checkpoint.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _DOING = {
 
 
 class WaitNote(StoredRow, kw_only=True):
-    """The waits of a parked function; `name`, `until` and `child_id` are those of the most important one."""
+    """The waits of a suspended function; `name`, `until` and `child_id` are those of the most important one."""
 
     name: str | None = None
     until: int | None = None
@@ -95,7 +95,7 @@ def note_waits(waits: Iterable[Recorded]) -> tuple[Doing, str]:
 
 
 def read_waits(task: Task) -> WaitNote | None:
-    """The note of a parked function; None for every other task, for one that an older version parked, and if it is damaged."""
+    """The note of a suspended function; None for every other task, for one that an older version requeued, and if it is damaged."""
     if task.kind != FUNCTION or task.doing is None or task.owner_id is not None or task.wake_at is None:
         return None
     if task.checkpoint is not None:

@@ -46,7 +46,19 @@ from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import kept_tags
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Dismiss, Finish, HoldRun, PutSteps, Revive, Row, RunGuard, RunTransition, Seen, Unit, Verdict
+from treadle.kernel.store.units import (
+    BlockRun,
+    Dismiss,
+    Finish,
+    PutSteps,
+    Redrive,
+    Row,
+    RunGuard,
+    RunTransition,
+    Seen,
+    Unit,
+    Verdict,
+)
 from treadle.model.errors import IllegalTransition, Refused, not_found
 from treadle.model.ids import Ref, derived_id
 from treadle.model.runs import Run
@@ -75,13 +87,13 @@ class FunctionRuns(Service):
         A function stops at its next `ctx` operation. Pausing a paused run is a no-op.
         """
         return await self._operate(
-            run_id, "pause", actor, lambda runs: held_rows(runs, actor, hold=True), unless=(RunState.PAUSED,)
+            run_id, "pause", actor, lambda runs: held_rows(runs, actor, blocked_by=True), unless=(RunState.PAUSED,)
         )
 
     async def resume(self, run_id: Ref, *, actor: str = "operator") -> Run:
         """Resume a paused run and all runs below it; on any other run this is a no-op."""
         unless = (RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
-        return await self._operate(run_id, "resume", actor, lambda runs: held_rows(runs, actor, hold=False), unless=unless)
+        return await self._operate(run_id, "resume", actor, lambda runs: held_rows(runs, actor, blocked_by=False), unless=unless)
 
     async def cancel(
         self,
@@ -125,9 +137,9 @@ class FunctionRuns(Service):
             if read_request(task) is not None:
                 return run
             request = CancelRequest(actor=actor, reason=reason, code=code, until=await self._store.now() + limit)
-            park, rows = requested(task, request, limit)
+            requeue, rows = requested(task, request, limit)
             if run.state == RunState.PAUSED:
-                rows = (*rows, *held_rows([run], actor, hold=False))
+                rows = (*rows, *held_rows([run], actor, blocked_by=False))
             live = await self._store.tasks.list_matching(TaskFilter(states=SHOWN_LIVE_STATES, run_id=run.id), _CANCELED_LIMIT)
             children, terminated = await self._following(run.id)
             timers, why = [cleanup_timer(run, request, limit)], f"The run {run.id} was canceled."
@@ -135,7 +147,7 @@ class FunctionRuns(Service):
                 timers.append(cancel_task(run.id, run.namespace, why, tasks, children))
             if terminated:
                 timers.append(cancel_task(derived_id(run.id, "terminated"), run.namespace, why, runs=terminated, force=True))
-            unit = Unit(Seen.of(task), park, tuple(timers), run=RunGuard(run.id, run.version), rows=rows)
+            unit = Unit(Seen.of(task), requeue, tuple(timers), run=RunGuard(run.id, run.version), rows=rows)
             await self._committer.commit(unit, self._patience)
             if task.owner_id is not None:
                 self._committer.fenced([task.id])
@@ -220,12 +232,12 @@ class FunctionRuns(Service):
         ]
         task = await self.functions.own_task(run.id)
         if task is None or not task.finished:
-            raise Refused(f"The run {run.id} has no finished task to revive; start a new run with `treadle runs fork`.")
+            raise Refused(f"The run {run.id} has no finished task to retry; start a new run with `treadle runs fork`.")
         rows: list[Row] = [Dismiss(run.id)]
         if again:
             rows.append(PutSteps(run.id, voided(again, run.id, self._value_store), 0))
         rows.append(RunTransition(run.id, "retry", run.state, RunState.RUNNING, actor=actor))
-        unit = Unit(Seen.of(task), Revive("requeue", actor), run=RunGuard(run.id, None), rows=tuple(rows))
+        unit = Unit(Seen.of(task), Redrive("requeue", actor), run=RunGuard(run.id, None), rows=tuple(rows))
         failpoint("operate.before_commit")
         answer = await self._committer.submit(unit, self._patience)
         failpoint("operate.after_commit")
@@ -334,7 +346,7 @@ class FunctionRuns(Service):
             error = encode({"code": "adopted", "message": f"Version {version} continues it instead of {old}, by {actor}."})
             ends = Finish("cancel", TaskState.CANCELED, error=error, error_code="adopted", actor=actor)
             new = own_task(run, version, derived_id(task.id, f"adopt/{task.claim_version}/{version}"), REPLAYED)
-            rows: tuple[Row, ...] = (HoldRun(run.id, True),) if run.state == RunState.PAUSED else ()
+            rows: tuple[Row, ...] = (BlockRun(run.id, True),) if run.state == RunState.PAUSED else ()
             unit = Unit(Seen.of(task), ends, (new,), run=RunGuard(run.id, run.version), rows=rows)
             await self._committer.commit(unit, self._patience)
             return await self.functions.get(run.id)

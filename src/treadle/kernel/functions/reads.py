@@ -88,8 +88,10 @@ def path_of(recorded: Recorded) -> str:
 
 
 def is_suspended(task: Task) -> bool:
-    """Whether it is a function's own task, parked while the whole function waits."""
-    return task.kind == FUNCTION and task.owner_id is None and task.wake_at is not None and task.error is None and not task.hold
+    """Whether it is a function's own task, suspended while the whole function waits."""
+    return (
+        task.kind == FUNCTION and task.owner_id is None and task.wake_at is not None and task.error is None and not task.blocked_by
+    )
 
 
 def why_suspended(waiting: Sequence[Recorded], reasons: Mapping[str, str], unserved: str | None = None) -> Reason:

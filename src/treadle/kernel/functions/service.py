@@ -401,7 +401,7 @@ class Functions(Service):
         message_id = None
         if idempotency_key:
             key = check_key(idempotency_key, "idempotency key")
-            message_id = derived_id(run.chain_id or run.id, f"signal/{name}/{key}")
+            message_id = derived_id(run.lineage_id or run.id, f"signal/{name}/{key}")
         return await self._send(run, name, payload, message_id, keyed=idempotency_key is not None, actor=actor)
 
     async def _send(
@@ -465,7 +465,7 @@ class Functions(Service):
         check_name(name, "update name")
         run = await self.get(run_id)
         key = self._ids.new_id() if idempotency_key is None else check_key(idempotency_key, "idempotency key")
-        sent = SentUpdate(derived_id(run.chain_id or run.id, f"update/{name}/{key}"), run.id, name)
+        sent = SentUpdate(derived_id(run.lineage_id or run.id, f"update/{name}/{key}"), run.id, name)
         body = {"id": sent.id, "value": plain_object(payload)}
         await self._send(run, f"{UPDATE_PREFIX}{name}", body, sent.id, keyed=True, actor=actor, what="Update")
         return sent

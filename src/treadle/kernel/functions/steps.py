@@ -127,13 +127,18 @@ def is_after(place: str, chosen: str) -> bool:
             return False
         if parts[index] == mark:
             continue
-        return index % 2 == 0 and int(parts[index]) > int(mark)
+        return index % 2 == 0 and _number(parts[index]) > _number(mark)
     return len(parts) > len(marks)
 
 
 def place_key(place: str) -> tuple[int, ...]:
     """Sort key of places in program order."""
-    return tuple(int(part) for part in place.split("."))
+    return tuple(_number(part) for part in place.split("."))
+
+
+def _number(part: str) -> int:
+    """The number of a part of a place; 0 for one that is damaged or that a newer version wrote."""
+    return int(part) if part.isdecimal() else 0
 
 
 # --- steps ---

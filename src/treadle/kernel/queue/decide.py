@@ -13,7 +13,7 @@ from typing import Any, assert_never
 import msgspec
 
 from treadle.kernel.queue.kinds import is_repeated
-from treadle.kernel.store.units import Finish, Park, Revive
+from treadle.kernel.store.units import Finish, Redrive, Requeue
 from treadle.model.approvals import open_approval, with_decisions_of
 from treadle.model.errors import IllegalTransition, Refused, RetriesUsedUp, UnreadableValue
 from treadle.model.names import ADVANCE, FUNCTION
@@ -32,7 +32,7 @@ from treadle.model.outcomes import (
     Waiting,
 )
 from treadle.model.retry import NO_RETRY, Backoff, RetryPolicy
-from treadle.model.states import TASK, Hold, TaskState
+from treadle.model.states import TASK, BlockReason, TaskState
 from treadle.model.stored import read
 from treadle.model.tasks import Task
 from treadle.model.values import TEXT_LIMIT, Json, decode, decode_error, decode_object, encode, storable
@@ -52,15 +52,15 @@ _VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+|'[^']
 class SettlementWith(msgspec.Struct, frozen=True, gc=False):
     """A settlement, and the outcome whose approval, external job, poll or productions the settler stores with it."""
 
-    settlement: Finish | Park
+    settlement: Finish | Requeue
     outcome: AwaitingApproval | AwaitingExternal | StillWorking | Produced
 
 
-TaskDecision = Finish | Park | SettlementWith
+TaskDecision = Finish | Requeue | SettlementWith
 """The consequence of an outcome."""
 
 
-def settlement_of(decision: TaskDecision) -> Finish | Park:
+def settlement_of(decision: TaskDecision) -> Finish | Requeue:
     """Return the settlement alone."""
     return decision.settlement if isinstance(decision, SettlementWith) else decision
 
@@ -95,7 +95,7 @@ def settlement(
             delay_for = policy.delay_for(task.failures + 1, jitter_fraction)
             if delay_for is None:
                 return failure(problem)
-            return Park(
+            return Requeue(
                 "retry",
                 TaskState.PENDING,
                 attempt=task.attempt + 1,
@@ -108,9 +108,11 @@ def settlement(
             )
         case Waiting(delay, checkpoint):
             new_checkpoint = _kept(task, checkpoint)
-            return Park("wait", TaskState.PENDING, task.attempt, task.failures, 0, delay=delay or None, checkpoint=new_checkpoint)
+            return Requeue(
+                "wait", TaskState.PENDING, task.attempt, task.failures, 0, delay=delay or None, checkpoint=new_checkpoint
+            )
         case AwaitingApproval(request, checkpoint):
-            park = Park(
+            requeue = Requeue(
                 "ask",
                 TaskState.AWAITING_APPROVAL,
                 task.attempt,
@@ -119,7 +121,7 @@ def settlement(
                 delay=open_approval(request, 0, task.name).delay(0),
                 checkpoint=_kept(task, checkpoint),
             )
-            return SettlementWith(park, outcome)
+            return SettlementWith(requeue, outcome)
         case AwaitingExternal():
             return hand_off(task, outcome)
         case StillWorking():
@@ -129,19 +131,19 @@ def settlement(
             text = encode(content, "result") if result_limit is None else encode(content, "result", result_limit)
             return SettlementWith(Finish("succeed", TaskState.COMPLETED, result=text), outcome)
         case Paused(reason):
-            return Park(
+            return Requeue(
                 "pause",
                 task.state,
                 task.attempt,
                 task.failures,
                 0,
-                hold=task.hold | Hold.TASK_PAUSED,
+                blocked_by=task.blocked_by | BlockReason.TASK_PAUSED,
                 checkpoint=task.checkpoint,
                 data=encode({"reason": storable(reason)}),
             )
         case Released(reason):
             executing = task.state == TaskState.PENDING
-            return Park(
+            return Requeue(
                 "release",
                 task.state,
                 task.attempt + executing,
@@ -170,15 +172,15 @@ def policy_of(task: Task, default: RetryPolicy = NO_RETRY) -> RetryPolicy:
 
 def hand_off(task: Task, awaiting: AwaitingExternal) -> SettlementWith:
     """Let the task await a job that was submitted or found."""
-    park = Park("hand_off", TaskState.AWAITING_EXTERNAL, task.attempt, task.failures, 0, checkpoint=task.checkpoint)
-    return SettlementWith(park, awaiting)
+    requeue = Requeue("hand_off", TaskState.AWAITING_EXTERNAL, task.attempt, task.failures, 0, checkpoint=task.checkpoint)
+    return SettlementWith(requeue, awaiting)
 
 
 def _polled(task: Task, poll: StillWorking, **changes: Any) -> SettlementWith:
-    park = Park(
+    requeue = Requeue(
         "still_working", TaskState.AWAITING_EXTERNAL, task.attempt, task.failures, 0, checkpoint=task.checkpoint, quiet=True
     )
-    return SettlementWith(msgspec.structs.replace(park, **changes), poll)
+    return SettlementWith(msgspec.structs.replace(requeue, **changes), poll)
 
 
 def _kept(task: Task, checkpoint: Json) -> str | None:
@@ -250,17 +252,17 @@ def poll_backoff(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Settlement
     return _polled(task, StillWorking(None, message), takeovers=lost, delay=delay, error=error)
 
 
-def settle_refused(task: Task, problem: Problem) -> Finish | Park:
+def settle_refused(task: Task, problem: Problem) -> Finish | Requeue:
     """End a refused task as a dead letter; an engine task backs off instead and is tried again."""
     if not is_repeated(task.kind) or task.state != TaskState.PENDING:
         return failure(problem)
     return backed_off(task, problem)
 
 
-def backed_off(task: Task, problem: Problem) -> Park:
+def backed_off(task: Task, problem: Problem) -> Requeue:
     """Try the task again later, and show the problem until then."""
     text = _error_text(problem)
-    return Park(
+    return Requeue(
         "wait", task.state, task.attempt, task.failures, 0, delay=BACK_OFF_FOR, checkpoint=task.checkpoint, error=text, data=text
     )
 
@@ -268,14 +270,14 @@ def backed_off(task: Task, problem: Problem) -> Park:
 # --- operators' transitions ---
 
 
-def requeued(task: Task, actor: str, random: Callable[[], float]) -> Revive:
+def requeued(task: Task, actor: str, random: Callable[[], float]) -> Redrive:
     """Retry a finished task under its own policy; raises `RetriesUsedUp` when that is exhausted."""
     refuse_of_run(task)
     policy = policy_of(task)
     delay = policy.delay_for(task.failures + 1, random() if policy.jitter else 0.0)
     if delay is None:
         raise RetriesUsedUp(task.id, task.failures)
-    return Revive("requeue", actor, failures=task.failures + 1, delay=delay or None)
+    return Redrive("requeue", actor, failures=task.failures + 1, delay=delay or None)
 
 
 def refuse_of_run(task: Task) -> None:
@@ -284,32 +286,32 @@ def refuse_of_run(task: Task) -> None:
         raise Refused(f"Task {task.id} belongs to run {task.run_id}; retry it there: `treadle runs retry {task.run_id}`.")
 
 
-def paused(task: Task, now: int, actor: str, reason: str | None, *, interrupt: bool = False) -> Park:
+def paused(task: Task, now: int, actor: str, reason: str | None, *, interrupt: bool = False) -> Requeue:
     """Hold a task; an attempt in progress goes on under its claim, or with `interrupt` is repeated after the resume."""
     if task.owner_id is not None and task.kind == FUNCTION:
         raise Refused(f"Task {task.id} executes a function: pause its run with `treadle runs pause {task.run_id}`.")
-    held = _held(task, "pause", task.hold | Hold.TASK_PAUSED, now, actor, reason)
+    held = _held(task, "pause", task.blocked_by | BlockReason.TASK_PAUSED, now, actor, reason)
     if task.owner_id is None or not interrupt:
         return held
     attempt = task.attempt + (task.state == TaskState.PENDING)
     return msgspec.structs.replace(held, stays=False, delay=None, attempt=attempt)
 
 
-def resumed(task: Task, now: int, actor: str) -> Park:
+def resumed(task: Task, now: int, actor: str) -> Requeue:
     """Release a paused task."""
-    if not task.hold & Hold.TASK_PAUSED:
+    if not task.blocked_by & BlockReason.TASK_PAUSED:
         raise IllegalTransition("task", task.id, task.shown_state, "resume", TASK.possible(task.state))
-    return _held(task, "resume", task.hold & ~Hold.TASK_PAUSED, now, actor, None)
+    return _held(task, "resume", task.blocked_by & ~BlockReason.TASK_PAUSED, now, actor, None)
 
 
-def _held(task: Task, transition: str, hold: int, now: int, actor: str, reason: str | None) -> Park:
-    return Park(
+def _held(task: Task, transition: str, blocked_by: int, now: int, actor: str, reason: str | None) -> Requeue:
+    return Requeue(
         transition,
         task.state,
         task.attempt,
         task.failures,
         task.takeovers,
-        hold=hold,
+        blocked_by=blocked_by,
         delay=None if task.wake_at is None else max(task.wake_at - now, 0) or None,
         stays=task.owner_id is not None,
         doing=task.doing,

@@ -17,7 +17,7 @@ from treadle.model.errors import IllegalTransition, InvalidPolicy, RunNotFound, 
 from treadle.model.ids import derived_id
 from treadle.model.names import ADVANCE, ALERT, CANCEL, ENGINE_LIST, PRUNE, RUN_DEADLINE, SCHEDULE, WATCHER, QueueKey, handles
 from treadle.model.runs import Run, deadline_task_id
-from treadle.model.states import Hold
+from treadle.model.states import BlockReason
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import decode_object, decode_or_error, encode
 
@@ -160,7 +160,7 @@ async def find_owner(store: Store, task: Task, transition: str) -> str | None:
 
 async def find_pause(store: Store, task: Task) -> str | None:
     """Return the reason given for the pause of a paused task, as a part of a sentence."""
-    if not task.hold & Hold.TASK_PAUSED:
+    if not task.blocked_by & BlockReason.TASK_PAUSED:
         return None
     last = next(
         (transition for transition in reversed(await store.log.list_transitions(task.id)) if transition.transition == "pause"), None

@@ -18,7 +18,7 @@ from treadle.kernel.queue.decide import canceled_error, paused, refuse_of_run, r
 from treadle.kernel.queue.engine_tasks import find_owner
 from treadle.kernel.store.lookups import check_task_repeat, find_id, is_same_request
 from treadle.kernel.store.process import failpoint
-from treadle.kernel.store.units import Amend, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit, UnitAnswer, Verdict, tag_rows
+from treadle.kernel.store.units import Discard, Finish, PutBlob, Redrive, Row, Seen, Settlement, Unit, UnitAnswer, Verdict, tag_rows
 from treadle.model.clock import instant, milliseconds
 from treadle.model.errors import IdempotencyKeyReused, IllegalTransition, InvalidInput, Refused
 from treadle.model.ids import Ref, parse_id
@@ -136,13 +136,13 @@ class Queue(Service):
             self.pack(payload, "")
         blobs: tuple[PutBlob, ...] = ()
 
-        def revived(task: Task) -> Settlement:
+        def redriven(task: Task) -> Settlement:
             nonlocal blobs
             refuse_of_run(task)
             text, blobs = (None, ()) if payload is None else self.pack(payload, task.root_id)
-            return Revive("requeue", actor, text)
+            return Redrive("requeue", actor, text)
 
-        return await self._operate(task_id, "requeue", revived, rows=lambda: blobs)
+        return await self._operate(task_id, "requeue", redriven, rows=lambda: blobs)
 
     async def try_again(self, task_id: Ref, *, actor: str = "operator") -> Task:
         """Make a finished task live again under its own retry policy: counts as a failure, ready after the policy's delay.
@@ -166,8 +166,8 @@ class Queue(Service):
 
     async def discard(self, task_id: Ref, *, actor: str = "operator") -> Task:
         """Cancel a failed task, removing it from the dead letters. Discarding a canceled one is a no-op."""
-        amended = Amend("discard", TaskState.CANCELED, actor)
-        return await self._operate(task_id, "discard", lambda _: amended, unless=TaskState.CANCELED)
+        discard = Discard("discard", TaskState.CANCELED, actor)
+        return await self._operate(task_id, "discard", lambda _: discard, unless=TaskState.CANCELED)
 
     async def pause(self, task_id: Ref, *, actor: str = "operator", reason: str | None = None, interrupt: bool = False) -> Task:
         """Hold a task: no worker claims it until it is resumed.

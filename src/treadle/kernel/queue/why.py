@@ -16,7 +16,7 @@ from treadle.model.clock import as_text
 from treadle.model.errors import UnreadableValue
 from treadle.model.lists import IGNORE, WAIT, Limit, QueueRule
 from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, FUNCTION, HANDLER, PLAN, QueueKey, handles
-from treadle.model.states import Hold, TaskState
+from treadle.model.states import BlockReason, TaskState
 from treadle.model.stored import Stored, read
 from treadle.model.tasks import LIVE_SERVER_STATES, LOST_AFTER, Server, Task, evidence_text
 from treadle.model.values import decode_error, decode_or_error, decode_shown
@@ -117,15 +117,15 @@ def why(task: Task, servers: Sequence[Server], now: int, context: WaitContext | 
     context = context or WaitContext()
     if task.finished:
         return _why_finished(task)
-    if task.hold & Hold.TASK_PAUSED:
+    if task.blocked_by & BlockReason.TASK_PAUSED:
         running = "" if task.owner_id is None else "; its attempt in progress may end"
         return Reason("paused", f"paused{context.pause or ''}{running}; resume it with `treadle tasks resume {task.id}`")
-    if task.hold & Hold.RUN_PAUSED:
+    if task.blocked_by & BlockReason.RUN_PAUSED:
         return Reason("run_paused", f"its run {task.run_id} is paused; resume it with `treadle runs resume {task.run_id}`")
     list_paused = Reason(
         "list_paused", f"its task list {task.task_list} is paused; resume it with `treadle lists resume {task.task_list}`"
     )
-    if task.hold & Hold.LIST_PAUSED:
+    if task.blocked_by & BlockReason.LIST_PAUSED:
         return list_paused
     if task.owner_id is not None:
         return _why_running(task, servers, now)
@@ -135,7 +135,7 @@ def why(task: Task, servers: Sequence[Server], now: int, context: WaitContext | 
         return _why_waiting(task, now)
     if context.rule is not None and context.rule.paused:
         return list_paused
-    if task.hold & Hold.OVER_LIMIT:
+    if task.blocked_by & BlockReason.OVER_LIMIT:
         return _why_over_limit(task, context, now)
     live = [server for server in servers if shown_server_state(server, now) == "running" and serves(server, task)]
     if not live:
@@ -220,7 +220,7 @@ def _why_waiting(task: Task, now: int) -> Reason:
             f"{message}; next try at {at}{due}, which succeeds once the code matches the recorded history; {adopt}",
         )
     if task.kind == FUNCTION:
-        note = None if task.doing is None else decode_shown(task.checkpoint)  # an older version parks without a note
+        note = None if task.doing is None else decode_shown(task.checkpoint)  # an older version requeues it without a note
         due_at = None if note is None else note.get("wake_at")
         timed = at if note is None else as_text(due_at) if isinstance(due_at, int) else None
         check = f"; next check at {timed}{due}" if timed else ""

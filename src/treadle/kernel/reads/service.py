@@ -18,7 +18,7 @@ from treadle.model.errors import AmbiguousId, InvalidInput, not_found
 from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import MAX_WORKERS, TARGET_LATENCY, WAIT, QueueRule
 from treadle.model.names import DEFAULT_LIST, HANDLER, check_name
-from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, Hold, TaskState
+from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, BlockReason, TaskState
 from treadle.model.tasks import LogLine, Server, Task, Transition
 
 _HOLDERS_SHOWN = 5
@@ -149,7 +149,7 @@ class Reads(Service):
 
     async def _wait_context(self, task: Task) -> WaitContext:
         """The settings of the task's queue, list and limit key, if they can be its reason to wait."""
-        if task.hold & Hold.TASK_PAUSED and not task.finished:
+        if task.blocked_by & BlockReason.TASK_PAUSED and not task.finished:
             return WaitContext(pause=await find_pause(self._store, task))
         awaiting = task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL) and task.owner_id is None
         if awaiting and self._why_awaiting is not None and (reason := await self._why_awaiting(task)) is not None:
@@ -161,7 +161,7 @@ class Reads(Service):
             (settings.namespace, settings.task_list): settings.no_handler for settings in await self._store.operators.list_lists()
         }
         policy = policies.get((task.namespace, task.task_list), WAIT)
-        if not task.hold & Hold.OVER_LIMIT or task.limit_key is None:
+        if not task.blocked_by & BlockReason.OVER_LIMIT or task.limit_key is None:
             return WaitContext(rule, policy)
         limit = next(
             (limit for limit in await self._store.operators.list_limits(task.namespace) if limit.key == task.limit_key), None

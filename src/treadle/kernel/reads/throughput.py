@@ -88,8 +88,8 @@ class ThroughputReads(Service):
         running: Counter[tuple[str, str]] = Counter()
         for depth in await self._store.tasks.list_depths():
             if depth.queue.namespace == self._namespace and is_work(depth.queue.kind):
-                parked = depth.waiting if depth.queue.kind == FUNCTION else 0
-                running[depth.queue.kind, depth.queue.name] += depth.running + parked
+                requeued = depth.waiting if depth.queue.kind == FUNCTION else 0
+                running[depth.queue.kind, depth.queue.name] += depth.running + requeued
         now = await self._store.now()
         return rates_of(await self._store.log.list_ends(ENDS_LIMIT), running, now, self._namespace)
 

@@ -25,7 +25,7 @@ from treadle.kernel.remote_workers.held_work import HeldWork, Presence
 from treadle.kernel.store.committer import claim_tasks
 from treadle.kernel.store.lookups import every_task
 from treadle.kernel.store.queries import Renewal, TaskFilter
-from treadle.kernel.store.units import Park, Verdict
+from treadle.kernel.store.units import Requeue, Verdict
 from treadle.kernel.telemetry.events import LoopError, TaskSettled, TaskTaken, WorkerStarted, WorkerStopped
 from treadle.kernel.telemetry.observer import TasksClaimed, timed
 from treadle.model.clock import Duration, milliseconds
@@ -257,7 +257,7 @@ class RemoteWorkers(HeldWork):
         if not await self._external_jobs.is_offered(task):
             return failure(Problem(UNREGISTERED, unregistered_text(task.name, task.scope)))
         released = decide(task, Released("its specialist polls it"), NO_RETRY, self._ids.random)
-        return msgspec.structs.replace(released, delay=POLL_LEFT_FOR) if isinstance(released, Park) else released
+        return msgspec.structs.replace(released, delay=POLL_LEFT_FOR) if isinstance(released, Requeue) else released
 
     async def _settle_refused(self, task: Task, decided: TaskDecision) -> None:
         answer = await self._settle_task(task, task.claim, decided, self._patience)

@@ -61,7 +61,7 @@ from treadle.model.ids import derived_id
 from treadle.model.names import ADVANCE
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Run
-from treadle.model.states import Hold, RunState, TaskState
+from treadle.model.states import BlockReason, RunState, TaskState
 from treadle.model.tasks import Claim, LogLine, NewTask, Preclaimed, Task
 from treadle.model.values import Json, decode
 
@@ -461,7 +461,7 @@ class Advancer(Service):
         return tasks, await self._cancel_rows(run) if self._cancel_rows is not None else ()
 
     async def withdraw(self, run_id: str) -> None:
-        """End the tasks not in progress of a run that starts nothing new, after one of its tasks was parked; else a no-op.
+        """End the tasks not in progress of a run that starts nothing new, after one of its tasks was requeued; else a no-op.
 
         Of a run that has ended meanwhile, end the approvals that it did not know of.
         """
@@ -502,7 +502,7 @@ class Advancer(Service):
         ]
         expand = [event.block_id for request in batch for event in request.events if isinstance(event, Expand)]
         payload = expand_payload(expand) if expand else "{}"
-        later = advance_task(run, derived_id(run.id, f"paused/{run.version}"), payload, Hold.RUN_PAUSED)
+        later = advance_task(run, derived_id(run.id, f"paused/{run.version}"), payload, BlockReason.RUN_PAUSED)
         failpoint("leave.before_commit")
         answer = await self._submit(run, batch, (later,), tuple(rows))
         failpoint("leave.after_commit")

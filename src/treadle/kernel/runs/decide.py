@@ -270,14 +270,14 @@ def _step_task(
 # --- results to be processed later ---
 
 
-def advance_task(of: Run | Task, task_id: str, payload: str = "{}", hold: int = 0) -> NewTask:
+def advance_task(of: Run | Task, task_id: str, payload: str = "{}", blocked_by: int = 0) -> NewTask:
     """A task that advances the run; built from the run, or from one of its tasks, whose list has workers."""
     return NewTask(
         id=task_id,
         queue=QueueKey(of.namespace, ADVANCE, of.task_list, ADVANCE),
         payload=payload,
         priority=of.priority,
-        hold=hold,
+        blocked_by=blocked_by,
         run_id=of.id if isinstance(of, Run) else of.run_id,
         flow_id=of.flow_id,
         root_id=of.root_id,

@@ -22,7 +22,7 @@ from treadle.kernel.functions.steps import Recorded
 from treadle.kernel.store.queries import OpenWork, StepTask
 from treadle.model.clock import as_text
 from treadle.model.runs import RANKS, Doing, Run, Step, words
-from treadle.model.states import HELD_TRANSITIONS, RUN, Hold, RunState, StepState, TaskState
+from treadle.model.states import HELD_TRANSITIONS, RUN, BlockReason, RunState, StepState, TaskState
 from treadle.model.tasks import Task, Transition
 from treadle.model.values import arguments_text
 
@@ -118,7 +118,7 @@ class RunWork:
         task = self.tasks.get(step_id)
         if step_id in self.in_progress or (task is not None and task.owner_id is not None):
             return StepState.RUNNING
-        if self.run.state == RunState.PAUSED or (task is not None and task.hold & ~Hold.OVER_LIMIT):
+        if self.run.state == RunState.PAUSED or (task is not None and task.blocked_by & ~BlockReason.OVER_LIMIT):
             return StepState.PAUSED
         if task is not None:
             return StepState.PENDING if task.state == TaskState.PENDING else StepState.RUNNING
@@ -203,9 +203,9 @@ def _until(at: int | None) -> str:
 
 
 def _held(task: Task) -> str:
-    if task.hold & Hold.TASK_PAUSED:
+    if task.blocked_by & BlockReason.TASK_PAUSED:
         return f"paused: the task {task.name}"
-    if task.hold & Hold.OVER_LIMIT and not task.hold & Hold.LIST_PAUSED:
+    if task.blocked_by & BlockReason.OVER_LIMIT and not task.blocked_by & BlockReason.LIST_PAUSED:
         return f"waiting for a slot under the limit of {task.limit_key or task.name}"
     return f"paused: the task list {task.task_list}"
 

@@ -309,7 +309,7 @@ class RunOperations(Service, RunsApi):
             takeovers=await _takeovers(self._reads, run),
             missing_handlers=await self._missing_handlers(run),
             continued_as=None if current.id == run.id else current.id,
-            chain_id=run.chain_id,
+            lineage_id=run.lineage_id,
             link=run.link,
             published=await self._published(run),
         )

@@ -24,7 +24,7 @@ from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, not_fou
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import ADVANCE, FUNCTION, is_function
 from treadle.model.runs import RANKS, STOPPED_AT_LIMIT, Doing, Run, Step, depth_first
-from treadle.model.states import SHOWN_LIVE_STATES, Hold, RunState, StepState, TaskState
+from treadle.model.states import SHOWN_LIVE_STATES, BlockReason, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Server, Task, Transition
 from treadle.model.usage import Budget, Usage
 from treadle.model.values import decode_error
@@ -334,7 +334,9 @@ class RunReads(Service):
 
     async def _limit_context(self, tasks: Sequence[Task]) -> dict[str, WaitContext]:
         """The limits that tasks wait for, by task."""
-        held = {task.id: task.limit_key for task in tasks if task.limit_key is not None and task.hold & Hold.OVER_LIMIT}
+        held = {
+            task.id: task.limit_key for task in tasks if task.limit_key is not None and task.blocked_by & BlockReason.OVER_LIMIT
+        }
         if not held:
             return {}
         limits = {limit.key: limit for limit in await self._store.operators.list_limits(self._namespace)}

@@ -40,10 +40,10 @@ from treadle.kernel.store.lookups import all_steps, check_run_repeat, every_task
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import (
+    BlockRun,
     CancelRunTasks,
     Dismiss,
     Finish,
-    HoldRun,
     PutFlow,
     PutRun,
     Row,
@@ -294,7 +294,7 @@ class Runs(Service):
         """
         if (functions := await self._functions_for(run_id)) is not None:
             return await functions.pause(run_id, actor=actor)
-        return await self._operate(run_id, "pause", actor, lambda run: (HoldRun(run.id, True),), unless=(RunState.PAUSED,))
+        return await self._operate(run_id, "pause", actor, lambda run: (BlockRun(run.id, True),), unless=(RunState.PAUSED,))
 
     async def resume(self, run_id: Ref, *, actor: str = "operator") -> Run:
         """Resume a paused run; repair a running one.
@@ -307,7 +307,7 @@ class Runs(Service):
         run = await self.get_run(run_id)
         if run.state == RunState.PAUSED:
             unless = (RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
-            await self._operate(run.id, "resume", actor, lambda run: (HoldRun(run.id, False),), unless=unless)
+            await self._operate(run.id, "resume", actor, lambda run: (BlockRun(run.id, False),), unless=unless)
             await self._withdraw(run.id)
         elif run.state == RunState.RUNNING:
             await self._repair(run.id, actor)
@@ -519,7 +519,7 @@ class Runs(Service):
         return repaired
 
     async def _withdraw(self, run_id: str) -> None:
-        """End what a run that will fail still holds: a step may have parked while it was paused, or its worker died after that."""
+        """End what a run that will fail still holds: a step may have been requeued while paused, or its worker died."""
         async for task in every_task(self._store, TaskFilter(states=SHOWN_LIVE_STATES, run_id=run_id)):
             waits = task.state == TaskState.PENDING and task.owner_id is None and (task.claim_version == 0 or task.failures > 0)
             if task.step_id is not None and (waits or task.state == TaskState.AWAITING_APPROVAL):

@@ -16,7 +16,7 @@ from treadle.kernel.schedules.decide import Due, decide, jitter_of
 from treadle.kernel.schedules.service import RECENT, Schedules, prepare_tick
 from treadle.kernel.schedules.ticks import make_calendar
 from treadle.kernel.store.records import ChangeRecord
-from treadle.kernel.store.units import Park, Unit, UnitAnswer, Verdict
+from treadle.kernel.store.units import Requeue, Unit, UnitAnswer, Verdict
 from treadle.kernel.triggers import ACTIVE, Prepared, Turns, succeeded, unit_of
 from treadle.model.clock import as_text
 from treadle.model.errors import StoreError, TreadleError
@@ -151,7 +151,7 @@ class Firer(Turns[Schedules]):
         problem: dict[str, Json] = {"code": error.code, "message": str(error)}
         body = msgspec.structs.replace(self.triggers.load(record), error=problem)
         delay = _RETRY_BACKOFF.delay_for(task.failures)
-        park = Park(
+        requeue = Requeue(
             "retry",
             TaskState.PENDING,
             task.attempt + 1,
@@ -162,7 +162,7 @@ class Firer(Turns[Schedules]):
             data=encode(problem),
         )
         change = ChangeRecord(record.id, record.version, self.triggers.save(body))
-        return await self.commit(Unit(task.claim, park, rows=(change,)))
+        return await self.commit(Unit(task.claim, requeue, rows=(change,)))
 
 
 def _result(turn: _FireTurn) -> dict[str, Json]:

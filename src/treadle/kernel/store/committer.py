@@ -25,8 +25,8 @@ from treadle.kernel.store.units import (
     DONE,
     DOUBTFUL_TRANSITIONS,
     Finish,
-    Park,
-    Revive,
+    Redrive,
+    Requeue,
     Row,
     Seen,
     Unit,
@@ -134,7 +134,7 @@ class Committer:
         self.on_fenced: list[Callable[[list[str]], None]] = []
         self.on_streamed: list[Callable[[], None]] = []
         """Called after entries of a stream were stored."""
-        self.on_parked: list[Callable[[int], None]] = []
+        self.on_requeued: list[Callable[[int], None]] = []
         """Called with the delay in milliseconds until the first of the committed tasks is due."""
 
     def submit(self, unit: Unit, patience: float | None = None) -> asyncio.Future[UnitAnswer]:
@@ -165,7 +165,7 @@ class Committer:
             self._attached.pop(claim, None)
 
     def _with_attached(self, unit: Unit) -> Unit:
-        claims = [unit.guard] if isinstance(unit.guard, Claim) and isinstance(unit.settlement, Finish | Park) else []
+        claims = [unit.guard] if isinstance(unit.guard, Claim) and isinstance(unit.settlement, Finish | Requeue) else []
         claims += [claim for claim, _ in unit.also]
         rows = [row for claim in claims for row in self._attached.get(claim, ())]
         return msgspec.structs.replace(unit, rows=(*unit.rows, *rows)) if rows else unit
@@ -373,12 +373,12 @@ class Committer:
                 if (
                     isinstance(guard, Seen)
                     and unit.settlement
-                    and not (isinstance(unit.settlement, Park) and unit.settlement.stays)
+                    and not (isinstance(unit.settlement, Requeue) and unit.settlement.stays)
                 ):
                     fenced.append(guard.task_id)
         self.fenced(fenced)
         if soonest < _NEVER:
-            self._parked(soonest)
+            self._requeued(soonest)
         if finished:
             for listener in self.on_finished:
                 listener(finished)
@@ -386,11 +386,11 @@ class Committer:
             self._notify_here(tuple(queues))
             self._notify_others(unsignaled)
 
-    def _parked(self, delay: int) -> None:
+    def _requeued(self, delay: int) -> None:
         """Inform this process's wakers of the next due time; without any here, inform other processes."""
-        for listener in self.on_parked:
+        for listener in self.on_requeued:
             listener(delay)
-        if not self.on_parked:
+        if not self.on_requeued:
             self._notify_others((LATER,))
 
     def fenced(self, task_ids: list[str]) -> None:
@@ -462,14 +462,14 @@ def _rows_of(batch: Iterable[_Submission]) -> int:
 def _first_delay(unit: Unit) -> int:
     """Milliseconds until the first delayed task of the unit is due; ready tasks do not count."""
     waits = [task.delay for task in unit.tasks if task.delay > 0]
-    if isinstance(unit.settlement, Park | Revive) and unit.settlement.delay is not None:
+    if isinstance(unit.settlement, Requeue | Redrive) and unit.settlement.delay is not None:
         waits.append(unit.settlement.delay)
     return min(waits, default=_NEVER)
 
 
 def _ends_effect(unit: Unit, effects: Collection[str]) -> bool:
     """Whether the unit ends the claim of a task whose effect begins in the same batch: the store must see it begun before."""
-    ends = isinstance(unit.settlement, Finish | Park) and unit.settlement.transition in DOUBTFUL_TRANSITIONS
+    ends = isinstance(unit.settlement, Finish | Requeue) and unit.settlement.transition in DOUBTFUL_TRANSITIONS
     return ends and unit.guard is not None and unit.guard.task_id in effects
 
 

@@ -228,9 +228,9 @@ class RunStore(ReadPort):
         """Return those of the runs that exist, in one of the states unless there are none, in no order."""
         return await self._database.fetch_as(Run, "find_runs", ids=unique(run_ids), states=states or None)
 
-    async def find_last_link(self, chain_id: str) -> Run | None:
+    async def find_last_link(self, lineage_id: str) -> Run | None:
         """Return the last run of the chain; None if its first run was not continued."""
-        return await self._find(Run, "find_last_link", chain_id=chain_id)
+        return await self._find(Run, "find_last_link", lineage_id=lineage_id)
 
     async def list_matching(self, which: RunFilter, limit: int) -> list[Run]:
         """Return up to `limit` runs, newest first (by creation time, then id)."""

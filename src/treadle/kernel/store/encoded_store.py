@@ -35,22 +35,22 @@ from treadle.kernel.store.records import (
     TakeMessages,
 )
 from treadle.kernel.store.units import (
-    Amend,
+    BlockRun,
     CancelRunTasks,
     ClearInbox,
+    Discard,
     Dismiss,
     Finish,
-    HoldRun,
     Keep,
     LimitTask,
-    Park,
     PutBlob,
     PutFlow,
     PutInbox,
     PutRun,
     PutSteps,
     PutTags,
-    Revive,
+    Redrive,
+    Requeue,
     RunTransition,
     Unit,
     UnitAnswer,
@@ -138,7 +138,7 @@ Fields = Mapping[str, Callable[[Texts, Any], Any]]
 
 ENCODED_FIELDS: dict[type, Fields] = {
     Finish: {"error": Texts.encode_text},
-    Park: {"error": Texts.encode_text, "data": Texts.encode_text, "checkpoint": Texts.encode_text},
+    Requeue: {"error": Texts.encode_text, "data": Texts.encode_text, "checkpoint": Texts.encode_text},
     Keep: {"checkpoint": Texts.encode_text, "data": Texts.encode_text},
     RunTransition: {"error": Texts.encode_text, "data": Texts.encode_text},
     CancelRunTasks: {"error": Texts.encode_text},
@@ -157,7 +157,7 @@ ENCODED_FIELDS: dict[type, Fields] = {
 
 WITHOUT_TEXTS = frozenset(
     {
-        *(Revive, Amend, PutRun, PutSteps, PutInbox, ClearInbox, PutFlow, PutBlob, HoldRun, Dismiss, LimitTask, PutTags),
+        *(Redrive, Discard, PutRun, PutSteps, PutInbox, ClearInbox, PutFlow, PutBlob, BlockRun, Dismiss, LimitTask, PutTags),
         *(TakeMessages, Await),
     }
 )

@@ -178,7 +178,7 @@ async def current_run(store: Store, run: Run) -> Run:
     One indexed read for a chain of any length. Links that an older version made have no chain id: these are followed one by one.
     """
     while run.state == RunState.COMPLETED and run.kind == "function" and not _returned(run):
-        link = await store.runs.find_last_link(run.chain_id or run.id) or await store.runs.find(continued_id(run.id))
+        link = await store.runs.find_last_link(run.lineage_id or run.id) or await store.runs.find(continued_id(run.id))
         if link is None or link.id == run.id:
             break
         run = link
@@ -206,7 +206,7 @@ def is_same_request(value_store: ValueStore, one: Task | NewTask, other: NewTask
 async def check_task_repeat(store: Store, value_store: ValueStore, task: NewTask, owner_id: str) -> None:
     """Raise `IdempotencyKeyReused` if the task with the key came from a different request.
 
-    A live task with the same unique key represents both requests. The payload of a revived task may have been edited since.
+    A live task with the same unique key represents both requests. The payload of a redriven task may have been edited since.
     """
     stored = await store.tasks.find(owner_id)
     if stored is None or is_same_request(value_store, stored, task):

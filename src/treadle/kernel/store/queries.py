@@ -262,7 +262,7 @@ class StepTask(msgspec.Struct, frozen=True):
 
     step_id: str
     state: str
-    hold: int
+    blocked_by: int
     owner_id: str | None
     claimed_at: int | None
     attempt: int

@@ -63,14 +63,14 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
     """The actor, if it is not the owner of the claim."""
 
 
-class Park(msgspec.Struct, frozen=True, gc=False):
+class Requeue(msgspec.Struct, frozen=True, gc=False):
     """Release the task with these new values; it stays live without an owner, and the log records `transition`.
 
-    `delay` None makes it ready immediately, otherwise it becomes ready that much later by the store's clock. `hold`
-    replaces the bits of the task's hold except the run-paused bit, which only `HoldRun` changes (a task that awaits an external
-    job has none, D20), and the task-paused bit, which only the transition `resume` clears. A park that `stays` changes only the
-    hold: the owner keeps its claim and its lease. A `quiet` park writes no row to the log and counts as no transition: it is for
-    frequent events such as polls. Resending it after it was committed yields `claim_lost`, because it leaves no trace.
+    `delay` None makes it ready immediately, otherwise it becomes ready that much later by the store's clock. `blocked_by`
+    replaces the task's bits except the run-paused one, which only `BlockRun` changes (a task that awaits an external job has
+    none, D20), and the task-paused one, which only the transition `resume` clears. A requeue that `stays` changes only the
+    bits: the owner keeps its claim and its lease. A `quiet` requeue writes no row to the log and counts as no transition: it
+    is for frequent events such as polls. Resending it after it was committed yields `claim_lost`, because it leaves no trace.
     """
 
     transition: str
@@ -78,7 +78,7 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     failures: int
     takeovers: int
-    hold: int = 0
+    blocked_by: int = 0
     delay: int | None = None
     checkpoint: str | None = None
     error: str | None = None
@@ -86,7 +86,7 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     data: str | None = None
     quiet: bool = False
     doing: str | None = None
-    """The activity of a parked function (`model.activity`)."""
+    """The activity of a suspended function (`model.activity`)."""
     stays: bool = False
 
 
@@ -98,7 +98,7 @@ class Keep(msgspec.Struct, frozen=True):
     data: str | None = None
 
 
-class Revive(msgspec.Struct, frozen=True):
+class Redrive(msgspec.Struct, frozen=True):
     """Make a finished task live again (an operator's retry): its end stays in the log, followed by `transition`.
 
     The counters restart, `failures` from the given value; `attempt` continues (one more if the task was ever claimed).
@@ -112,7 +112,7 @@ class Revive(msgspec.Struct, frozen=True):
     delay: int | None = None
 
 
-class Amend(msgspec.Struct, frozen=True):
+class Discard(msgspec.Struct, frozen=True):
     """Replace the end of a finished task (a dead letter is discarded): the old end moves to the log.
 
     Result, error, error code and fingerprint stay; `finished_at` becomes now.
@@ -123,7 +123,7 @@ class Amend(msgspec.Struct, frozen=True):
     actor: str
 
 
-Settlement = Finish | Park | Keep | Revive | Amend
+Settlement = Finish | Requeue | Keep | Redrive | Discard
 
 
 # --- rows of runs ---
@@ -188,7 +188,7 @@ class PutBlob(msgspec.Struct, frozen=True):
     root_id: str
 
 
-class HoldRun(msgspec.Struct, frozen=True):
+class BlockRun(msgspec.Struct, frozen=True):
     """Set or clear the run-paused bit of all live tasks of the run, except tasks that await an external job (D20)."""
 
     run_id: str
@@ -242,7 +242,7 @@ Row = (
     | ClearInbox
     | PutFlow
     | PutBlob
-    | HoldRun
+    | BlockRun
     | CancelRunTasks
     | Dismiss
     | PutTags
@@ -253,8 +253,8 @@ Row = (
 class Unit(msgspec.Struct, frozen=True, gc=False):
     """Writes that a store applies together or not at all.
 
-    With a `Claim` guard, `settlement` is Finish, Park, Keep or None; with a `Seen` guard Finish or Park for a live task, or
-    Revive, Amend or None for a finished one. Without a guard there is no settlement, and the store writes the rows
+    With a `Claim` guard, `settlement` is Finish, Requeue, Keep or None; with a `Seen` guard Finish or Requeue for a live task, or
+    Redrive, Discard or None for a finished one. Without a guard there is no settlement, and the store writes the rows
     unconditionally. A unit with a claim and no settlement does not change its task: one call may contain several such
     units of one task. `also` are further claimed tasks to settle with it, `run` is the run that it advances. With `fresh`, the
     store refuses the unit if an idempotency key of its tasks identifies another task: DEFERRED, with those tasks in `same`.
@@ -307,9 +307,9 @@ def tag_rows(entity: str, owner_id: str, tags: Mapping[str, str]) -> tuple[Row, 
     return (PutTags(entity, owner_id, tuple(tags.items())),) if tags else ()
 
 
-def returned(task: Task, reason: str) -> Park:
+def returned(task: Task, reason: str) -> Requeue:
     """Return a claimed task whose handler has not started to the queue: neither an attempt nor a takeover is counted."""
-    return Park(
+    return Requeue(
         "release",
         task.state,
         task.attempt,

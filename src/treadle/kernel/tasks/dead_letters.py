@@ -33,7 +33,7 @@ from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.service import Queue
 from treadle.kernel.store.lookups import check_limit, find_id
 from treadle.kernel.store.queries import DeadLetterFilter, DeadLetterRef
-from treadle.kernel.store.units import Amend, PutBlob, Revive, Settlement, Unit, Verdict
+from treadle.kernel.store.units import Discard, PutBlob, Redrive, Settlement, Unit, Verdict
 from treadle.kernel.store.value_store import ValueLost
 from treadle.kernel.tasks.records import TaskRecords
 from treadle.model.access import OPEN, Access
@@ -146,13 +146,13 @@ class DeadLetters(Service, DeadLettersApi):
         size = sum(len(blob.value) for blob in self._queue.pack(payload, "")[1]) if edited else 0
         limit = min(limit, max(_BATCH_SIZE // size, 1)) if size else limit
 
-        def revived(dead_letter: DeadLetterRef) -> tuple[Settlement, tuple[PutBlob, ...]] | None:
+        def redriven(dead_letter: DeadLetterRef) -> tuple[Settlement, tuple[PutBlob, ...]] | None:
             if dead_letter.run_id is not None:
                 return None
             text, blobs = self._queue.pack(payload, dead_letter.root_id) if edited else (None, ())
-            return Revive("requeue", actor, text), blobs
+            return Redrive("requeue", actor, text), blobs
 
-        return await self._walk(which, after, access, limit, revived, None if edited else actor, refuse_runs=edited)
+        return await self._walk(which, after, access, limit, redriven, None if edited else actor, refuse_runs=edited)
 
     async def discard(
         self,
@@ -172,7 +172,7 @@ class DeadLetters(Service, DeadLettersApi):
         if dry_run:
             matched, _, _ = await self._count(await self.filter(access=access, **which))
             return DeadLettersChanged(matched, matched, of_runs=0, passed_over=0, dry_run=True, next_after=None)
-        discarded = Amend("discard", TASK.transitions[TaskState.FAILED, "discard"], actor)
+        discarded = Discard("discard", TASK.transitions[TaskState.FAILED, "discard"], actor)
         return await self._walk(which, after, access, limit, lambda _: (discarded, ()))
 
     async def _each(
@@ -193,8 +193,8 @@ class DeadLetters(Service, DeadLettersApi):
         done = len(tasks) - len(errors)
         if errors and not done:
             raise errors[-1]
-        revived = sum(task.run_id in of_runs for task in tasks)
-        return DeadLettersChanged(len(tasks), done, revived, len(errors), dry_run, next_after=None)
+        redriven = sum(task.run_id in of_runs for task in tasks)
+        return DeadLettersChanged(len(tasks), done, redriven, len(errors), dry_run, next_after=None)
 
     async def _walk(
         self,

@@ -16,15 +16,15 @@ from treadle.kernel.reads.service import Reads
 from treadle.model import tasks as model
 from treadle.model.access import Access
 from treadle.model.errors import TaskNotFound
-from treadle.model.states import Hold
+from treadle.model.states import BlockReason
 from treadle.model.tags import decode_tags
 from treadle.model.values import decode, decode_error, decode_or_error, decode_shown
 
-HOLDS = {
-    Hold.OVER_LIMIT: "over_limit",
-    Hold.LIST_PAUSED: "list_paused",
-    Hold.RUN_PAUSED: "run_paused",
-    Hold.TASK_PAUSED: "task_paused",
+BLOCK_REASONS = {
+    BlockReason.OVER_LIMIT: "over_limit",
+    BlockReason.LIST_PAUSED: "list_paused",
+    BlockReason.RUN_PAUSED: "run_paused",
+    BlockReason.TASK_PAUSED: "task_paused",
 }
 LINES = 100
 """Log lines in the detail of a task."""
@@ -54,7 +54,7 @@ class TaskRecords(Service):
             about=about_task(task, self._value_store),
             state=str(task.shown_state),
             wake_at=None if (at := shown_wake_at(task)) is None else Instant.of(at),
-            holds=[word for bit, word in HOLDS.items() if task.hold & bit],
+            blocked_by=[word for bit, word in BLOCK_REASONS.items() if task.blocked_by & bit],
             root_id=task.root_id or None,
             policy=decode_shown(task.policy),
             progress=without_steps(decode_or_error(task.progress) or None),

@@ -55,7 +55,7 @@ class TasksClaimed(msgspec.Struct, frozen=True, gc=False):
 
 
 class AttemptEnded(msgspec.Struct, frozen=True, gc=False):
-    """A handler (or a function, until it parks) has ended."""
+    """A handler (or a function, until it is suspended) has ended."""
 
     task: Task
     transition: str | None

@@ -15,7 +15,7 @@ import msgspec
 
 from treadle.kernel.core import Core
 from treadle.kernel.store.records import ChangeRecord, PutItems
-from treadle.kernel.store.units import Finish, Park, Row, Unit, UnitAnswer, Verdict
+from treadle.kernel.store.units import Finish, Requeue, Row, Unit, UnitAnswer, Verdict
 from treadle.kernel.telemetry.events import WatcherBack, WatcherTrouble
 from treadle.kernel.triggers import Prepared, Turns, succeeded, unit_of
 from treadle.kernel.watchers.decide import (
@@ -260,14 +260,14 @@ class WatcherScanner(Turns[Watchers]):
         )
         replaced = bool(turn.fired) or (task.version >= ROTATE and turn.problem is None)
         tasks: tuple[NewTask, ...] = ()
-        settlement: Finish | Park
+        settlement: Finish | Requeue
         if replaced:
             next_task = self.triggers.next_task(turn.record.id, body, turn.now)
             tasks = (msgspec.structs.replace(next_task, delay=turn.delay),)
             settlement = succeeded({"watcher": turn.record.name, "changes": turn.fired, "items": turn.items})
         else:
             failures = 0 if turn.problem is None else task.failures + 1
-            settlement = _parked(task, failures, turn.delay, turn.problem)
+            settlement = _requeued(task, failures, turn.delay, turn.problem)
         change = ChangeRecord(turn.record.id, turn.version, self.triggers.save(new), task_id=tasks[0].id if tasks else None)
         rows = (change,) if new != body or tasks else ()
         answer = await self.commit(Unit(task.claim, settlement, tasks, rows=rows))
@@ -286,8 +286,8 @@ class WatcherScanner(Turns[Watchers]):
             new = msgspec.structs.replace(body, error=problem, error_at=turn.now, digest=None)
         delay = max(_RETRY_BACKOFF.delay_for(turn.task.failures), body.every_for)
         change = ChangeRecord(turn.record.id, turn.version, self.triggers.save(new))
-        park = _parked(turn.task, turn.task.failures + 1, delay, problem)
-        answer = await self.commit(Unit(turn.task.claim, park, rows=(change,) if new is not body else ()))
+        requeue = _requeued(turn.task, turn.task.failures + 1, delay, problem)
+        answer = await self.commit(Unit(turn.task.claim, requeue, rows=(change,) if new is not body else ()))
         if answer.verdict is Verdict.DONE:
             self._tell(turn, new)
         return answer
@@ -313,7 +313,7 @@ def change_value(watcher: str, source: WatchSource, change: str, name: str, item
     return about | {"modified_at": mtime, "hash": item.hash if item else None}
 
 
-def _parked(task: Task, failures: int, delay: int, problem: dict[str, Json] | None) -> Park:
+def _requeued(task: Task, failures: int, delay: int, problem: dict[str, Json] | None) -> Requeue:
     error = None if problem is None else encode(problem)
     transition = "wait" if problem is None else "retry"
-    return Park(transition, TaskState.PENDING, task.attempt, failures, 0, delay=delay, error=error, data=error)
+    return Requeue(transition, TaskState.PENDING, task.attempt, failures, 0, delay=delay, error=error, data=error)

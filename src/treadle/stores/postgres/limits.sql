@@ -22,7 +22,7 @@ with room as materialized (
     select tasks.id
     from tasks
     where tasks.namespace = room.namespace and tasks.limit_key = room.key and tasks.limit_key is not null
-      and hold = 1 and owner_id is null and wake_at is null
+      and blocked_by = 1 and owner_id is null and wake_at is null
       and queue_id <> all (array(select queues.id from queues where queues.slowed and queues.paused))
     order by tasks.priority, tasks.due_at, tasks.id
     limit room.count
@@ -30,7 +30,7 @@ with room as materialized (
   ) as waiting
 ), admitted as (
   update tasks
-  set hold = 0
+  set blocked_by = 0
   from next
   where tasks.id = any (array[next.id])
   returning tasks.queue_id
@@ -115,13 +115,13 @@ with over as materialized (
     select tasks.id
     from tasks
     where tasks.namespace = over.namespace and tasks.limit_key = over.key and tasks.limit_key is not null
-      and (hold & 1) = 0 and owner_id is null
+      and (blocked_by & 1) = 0 and owner_id is null
     order by tasks.priority desc, tasks.due_at desc, tasks.id desc
     limit over.count
     for update skip locked
   ) as admitted
 )
-update tasks set hold = hold | 1 from last where tasks.id = any (array[last.id]);
+update tasks set blocked_by = blocked_by | 1 from last where tasks.id = any (array[last.id]);
 
 -- name: recall_list(namespace, task_list)
 -- Withdraw the admission of a list's unclaimed tasks; return their keys.
@@ -129,11 +129,11 @@ with admitted as materialized (
   select tasks.id
   from tasks
   join queues on queues.id = tasks.queue_id
-  where tasks.namespace = $1::text and tasks.limit_key is not null and (hold & 1) = 0 and owner_id is null
+  where tasks.namespace = $1::text and tasks.limit_key is not null and (blocked_by & 1) = 0 and owner_id is null
     and queues.task_list = $2::text
   for update of tasks skip locked
 )
-update tasks set hold = hold | 1 from admitted where tasks.id = any (array[admitted.id]) returning tasks.limit_key;
+update tasks set blocked_by = blocked_by | 1 from admitted where tasks.id = any (array[admitted.id]) returning tasks.limit_key;
 
 -- name: adopt(namespace, name, key, most)
 -- Set the key $3 of up to $4 tasks of a handler ($1 namespace, $2 name) that have none or that of its limit; unclaimed ones
@@ -148,7 +148,7 @@ with found as materialized (
   for update
 )
 update tasks
-set limit_key = $3::text, hold = case when owner_id is null then hold | 1 else hold end
+set limit_key = $3::text, blocked_by = case when owner_id is null then blocked_by | 1 else blocked_by end
 from found
 where tasks.id = any (array[found.id]);
 
@@ -158,7 +158,7 @@ select distinct tasks.limit_key
 from queues
 join tasks on tasks.queue_id = queues.id
 where queues.namespace = $1::text and queues.task_list = $2::text
-  and hold - 1 = 0 and owner_id is null and wake_at is null and tasks.limit_key is not null;
+  and blocked_by - 1 = 0 and owner_id is null and wake_at is null and tasks.limit_key is not null;
 
 -- name: list_starved(after_namespace, after_key, limit)
 -- List up to $3 keys after the given one ($1 namespace, $2 key) that tasks wait for, and whether each has room.
@@ -166,7 +166,7 @@ with recursive keys (namespace, limit_key) as (
   (
     select namespace, limit_key
     from tasks
-    where limit_key is not null and hold = 1 and owner_id is null and wake_at is null
+    where limit_key is not null and blocked_by = 1 and owner_id is null and wake_at is null
       and (namespace, limit_key) > ($1::text, $2::text)
     order by namespace, limit_key
     limit 1
@@ -177,7 +177,7 @@ with recursive keys (namespace, limit_key) as (
   cross join lateral (
     select namespace, limit_key
     from tasks
-    where limit_key is not null and hold = 1 and owner_id is null and wake_at is null
+    where limit_key is not null and blocked_by = 1 and owner_id is null and wake_at is null
       and (namespace, limit_key) > (keys.namespace, keys.limit_key)
     order by namespace, limit_key
     limit 1
@@ -206,8 +206,8 @@ where limits.namespace = free.namespace and limits.key = free.key;
 -- List the queues in which admitted tasks of a key are ready.
 select distinct queue_id
 from tasks
-where namespace = $1::text and limit_key = $2::text and limit_key is not null and (hold & 1) = 0 and owner_id is null
-  and wake_at is null and hold = 0;
+where namespace = $1::text and limit_key = $2::text and limit_key is not null and (blocked_by & 1) = 0 and owner_id is null
+  and wake_at is null and blocked_by = 0;
 
 -- name: go_back(namespace, key, queue_ids)
 -- Let the admitted tasks of a locked key ($1 namespace, $2 key) that nobody has claimed wait again, at the end of the line, if
@@ -215,15 +215,15 @@ where namespace = $1::text and limit_key = $2::text and limit_key is not null an
 with unclaimed as materialized (
   select id
   from tasks
-  where namespace = $1::text and limit_key = $2::text and limit_key is not null and (hold & 1) = 0 and owner_id is null and (
-    wake_at is not null or hold <> 0 or (
+  where namespace = $1::text and limit_key = $2::text and limit_key is not null and (blocked_by & 1) = 0 and owner_id is null and (
+    wake_at is not null or blocked_by <> 0 or (
       select exists (
         select
         from queues
         cross join lateral (
           select
           from tasks as others
-          where others.queue_id = queues.id and others.limit_key = $2::text and others.hold - 1 = 0 and others.owner_id is null
+          where others.queue_id = queues.id and others.limit_key = $2::text and others.blocked_by - 1 = 0 and others.owner_id is null
             and others.wake_at is null
           limit 1
         ) as waiting
@@ -234,7 +234,7 @@ with unclaimed as materialized (
   for update skip locked
 )
 update tasks
-set hold = hold | 1, due_at = greatest(due_at, (select treadle_now()))
+set blocked_by = blocked_by | 1, due_at = greatest(due_at, (select treadle_now()))
 from unclaimed
 where tasks.id = any (array[unclaimed.id]);
 
@@ -251,7 +251,7 @@ with room as materialized (
   cross join lateral (
     select tasks.id, row_number() over (order by tasks.priority, tasks.due_at, tasks.id) as turn
     from tasks
-    where tasks.queue_id = queues.id and tasks.limit_key = $2::text and hold - 1 = 0 and owner_id is null and wake_at is null
+    where tasks.queue_id = queues.id and tasks.limit_key = $2::text and blocked_by - 1 = 0 and owner_id is null and wake_at is null
     order by tasks.priority, tasks.due_at, tasks.id
     limit (select count from room)
   ) as waiting
@@ -262,10 +262,10 @@ with room as materialized (
   select tasks.id
   from chosen
   join tasks on tasks.id = any (array[chosen.id])
-  where hold = 1 and owner_id is null and wake_at is null
+  where blocked_by = 1 and owner_id is null and wake_at is null
   for update of tasks skip locked
 )
-update tasks set hold = 0 from next where tasks.id = any (array[next.id]) returning tasks.queue_id;
+update tasks set blocked_by = 0 from next where tasks.id = any (array[next.id]) returning tasks.queue_id;
 
 -- name: list_rated
 -- List the keys with a rate that tasks wait for.
@@ -274,12 +274,12 @@ select limits.namespace, limits.key, limits.max_running, limits.by_operator, lim
   (
     select count(*)
     from tasks
-    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
+    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
   ) as admitted,
   (
     select count(*)
     from tasks
-    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
+    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
       and owner_id is null
   ) as unclaimed
 from limits
@@ -287,5 +287,5 @@ where limits.rate is not null and exists (
   select
   from tasks
   where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null
-    and hold = 1 and owner_id is null and wake_at is null
+    and blocked_by = 1 and owner_id is null and wake_at is null
 );

@@ -68,18 +68,18 @@ select limits.namespace, limits.key, limits.max_running, limits.by_operator, lim
   (
     select count(*)
     from tasks
-    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
+    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
   ) as admitted,
   (
     select count(*)
     from tasks
     where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null
-      and hold = 1 and owner_id is null and wake_at is null
+      and blocked_by = 1 and owner_id is null and wake_at is null
   ) as waiting,
   (
     select count(*)
     from tasks
-    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
+    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
       and owner_id is null
   ) as unclaimed
 from limits
@@ -90,7 +90,7 @@ order by limits.key collate "C";
 -- List the admitted tasks of a key.
 select id::text
 from tasks
-where namespace = $1::text and limit_key = $2::text and limit_key is not null and (hold & 1) = 0
+where namespace = $1::text and limit_key = $2::text and limit_key is not null and (blocked_by & 1) = 0
 order by id
 limit $3::bigint;
 

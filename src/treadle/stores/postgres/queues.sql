@@ -23,7 +23,7 @@ select min(greatest(0, ceil((1 - least(burst, tokens + rate * greatest((select t
   rate)))
 from queues
 where slowed and rate is not null and not paused and id = any ($1::integer[])
-  and exists (select from tasks where tasks.queue_id = queues.id and owner_id is null and wake_at is null and hold = 0);
+  and exists (select from tasks where tasks.queue_id = queues.id and owner_id is null and wake_at is null and blocked_by = 0);
 
 -- name: lock_guarded(queue_ids)
 -- Lock and return those of the queues that have settings which an insert must obey.
@@ -36,7 +36,7 @@ for no key update;
 -- name: count_backlog(queue_id, most)
 -- Count the ready tasks of a queue, including those that a limit holds back, up to one more than the cap.
 select (select count(*) from (
-    select from tasks where queue_id = $1::integer and owner_id is null and wake_at is null and hold = 0 limit $2::bigint
+    select from tasks where queue_id = $1::integer and owner_id is null and wake_at is null and blocked_by = 0 limit $2::bigint
   ) as ready) + (select count(*) from (
-    select from tasks where queue_id = $1::integer and owner_id is null and wake_at is null and hold - 1 = 0 limit $2::bigint
+    select from tasks where queue_id = $1::integer and owner_id is null and wake_at is null and blocked_by - 1 = 0 limit $2::bigint
   ) as held_back);

@@ -117,7 +117,7 @@ order by wanted.id
 for update of runs;
 
 -- name: lock_members(roots, limit)
--- Lock up to $2 finished tasks of the trees $1 in order of id, so that they are not revived. (`coalesce` leaves only the index of
+-- Lock up to $2 finished tasks of the trees $1 in order of id, so that they are not redriven. (`coalesce` leaves only the index of
 -- roots.)
 select finished.id::text, finished.root_id::text
 from (

@@ -2,9 +2,9 @@
 -- Find a run by id.
 select * from runs where id = $1::uuid;
 
--- name: find_last_link(chain_id) on hot
+-- name: find_last_link(lineage_id) on hot
 -- Find the last run of a chain.
-select * from runs where chain_id = $1::uuid order by link desc limit 1;
+select * from runs where lineage_id = $1::uuid order by link desc limit 1;
 
 -- name: list_runs(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, doing, before_at, limit)
 -- List runs, newest first.
@@ -58,7 +58,7 @@ group by doing;
 
 -- name: list_step_tasks(step_ids)
 -- List the live tasks of the steps $1.
-select step_id::text, state, hold, owner_id, claimed_at, attempt from tasks where step_id = any ($1::uuid[]);
+select step_id::text, state, blocked_by, owner_id, claimed_at, attempt from tasks where step_id = any ($1::uuid[]);
 
 -- name: list_open_work(run_ids)
 -- For each of the runs and activities: the number of live tasks, the first of them, and its open approval or external job.

@@ -44,7 +44,7 @@ class LivenessLocks:
         """Servers that hold their lock in the present session."""
         listener.on_open = self._open
 
-    async def hold(self, server_id: str) -> None:
+    async def blocked_by(self, server_id: str) -> None:
         """Hold the lock of the server, now and after every reconnect."""
         self._ids.add(server_id)
         await self._listener.start()
@@ -99,7 +99,7 @@ class PostgresServers(ServerPort):
         return PostgresLeaseConnection(self._database.connector)
 
     async def acquire_liveness_lock(self, server_id: str) -> None:
-        await self._liveness_locks().hold(server_id)
+        await self._liveness_locks().blocked_by(server_id)
 
     async def release_liveness_lock(self, server_id: str) -> None:
         await self._liveness_locks().release(server_id)

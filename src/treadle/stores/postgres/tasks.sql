@@ -10,7 +10,7 @@ with best as materialized (
   cross join lateral (
     select tasks.queue_id, tasks.priority, tasks.due_at
     from tasks
-    where tasks.queue_id = wanted.queue_id and owner_id is null and wake_at is null and hold = 0
+    where tasks.queue_id = wanted.queue_id and owner_id is null and wake_at is null and blocked_by = 0
     order by tasks.priority, tasks.due_at, tasks.id
     limit 1
   ) as head
@@ -23,7 +23,7 @@ with best as materialized (
   where queue_id = (select queue_id from best) and priority = (select priority from best)
     -- No ready task is before the head: this skips dead index entries of claimed tasks, which a snapshot may preserve.
     and due_at >= (select due_at from best)
-    and owner_id is null and wake_at is null and hold = 0
+    and owner_id is null and wake_at is null and blocked_by = 0
   order by due_at, id
   limit $4::bigint
   for update skip locked
@@ -48,7 +48,7 @@ with best as materialized (
     select tasks.queue_id, tasks.priority, tasks.due_at
     from tasks
     where tasks.queue_id = wanted.queue_id and (tasks.priority, tasks.due_at) >= (wanted.priority, wanted.due_at)
-      and owner_id is null and wake_at is null and hold = 0
+      and owner_id is null and wake_at is null and blocked_by = 0
     order by tasks.priority, tasks.due_at, tasks.id
     limit 1
   ) as head
@@ -61,7 +61,7 @@ with best as materialized (
   where queue_id = (select queue_id from best) and priority = (select priority from best)
     -- No ready task is before the head: this skips dead index entries of claimed tasks, which a snapshot may preserve.
     and due_at >= (select due_at from best)
-    and owner_id is null and wake_at is null and hold = 0
+    and owner_id is null and wake_at is null and blocked_by = 0
   order by due_at, id
   limit $4::bigint
   for update skip locked
@@ -90,7 +90,7 @@ with shut as materialized (
   cross join lateral (
     select tasks.queue_id, tasks.priority, tasks.due_at
     from tasks
-    where tasks.queue_id = wanted.queue_id and owner_id is null and wake_at is null and hold = 0
+    where tasks.queue_id = wanted.queue_id and owner_id is null and wake_at is null and blocked_by = 0
     order by tasks.priority, tasks.due_at, tasks.id
     limit 1
   ) as head
@@ -108,7 +108,7 @@ with shut as materialized (
   where queue_id = (select queue_id from best) and priority = (select priority from best)
     -- No ready task is before the head: this skips dead index entries of claimed tasks, which a snapshot may preserve.
     and due_at >= (select due_at from best)
-    and owner_id is null and wake_at is null and hold = 0
+    and owner_id is null and wake_at is null and blocked_by = 0
   order by due_at, id
   limit least($4::bigint, (select floor(tokens)::bigint from bucket))
   for update skip locked
@@ -136,7 +136,7 @@ from unnest($1::integer[]) as wanted (queue_id)
 cross join lateral (
   select tasks.queue_id, tasks.priority, tasks.due_at
   from tasks
-  where tasks.queue_id = wanted.queue_id and owner_id is null and wake_at is null and hold = 0
+  where tasks.queue_id = wanted.queue_id and owner_id is null and wake_at is null and blocked_by = 0
   order by tasks.priority, tasks.due_at, tasks.id
   limit 1
 ) as head
@@ -148,7 +148,7 @@ order by head.priority, head.due_at;
 with taken as materialized (
   select id, namespace, limit_key
   from tasks
-  where queue_id = $1::integer and owner_id is null and wake_at is null and hold = 0
+  where queue_id = $1::integer and owner_id is null and wake_at is null and blocked_by = 0
   order by priority, due_at, id
   limit $4::bigint
   for update skip locked
@@ -177,7 +177,7 @@ with given as materialized (
     select due_at
     from tasks
     where tasks.queue_id = kinds.queue_id and tasks.priority = kinds.priority and tasks.fairness_key is not null
-      and owner_id is null and wake_at is null and (hold & ~1) = 0 and id not in (select id from given)
+      and owner_id is null and wake_at is null and (blocked_by & ~1) = 0 and id not in (select id from given)
     order by due_at
     limit 1
   ) as due_at
@@ -204,7 +204,7 @@ where tasks.id = any (array[given.id]);
 -- Notify the channel $1 of the queues in which tasks $2 are ready: the session had locked them, and claims skipped them.
 select pg_notify($1::text, string_agg(distinct queue_id::text, ','))
 from tasks
-where id = any ($2::uuid[]) and owner_id is null and wake_at is null and hold = 0
+where id = any ($2::uuid[]) and owner_id is null and wake_at is null and blocked_by = 0
 having count(*) > 0;
 
 -- name: is_snapshot_old
@@ -220,7 +220,7 @@ select exists (
 with taken as materialized (
   select id, namespace, limit_key
   from tasks
-  where run_id = $1::uuid and owner_id is null and wake_at is null and hold = 0
+  where run_id = $1::uuid and owner_id is null and wake_at is null and blocked_by = 0
     and queue_id in (select id from queues where kind = $5::text and not (slowed and paused))
   order by priority, due_at, id
   limit $4::bigint
@@ -260,14 +260,14 @@ with due as materialized (
       attempt = tasks.attempt + (due.owner_id is not null and tasks.state = 'pending')::integer,
       version = tasks.version + (due.owner_id is not null)::integer + coalesce(moved.count, 0),
       -- A task that is held now, or whose lease expired, loses its slot under its limit, which may have been lowered since.
-      hold = case
-        when tasks.limit_key is not null and (tasks.hold <> 0 or due.owner_id is not null) then tasks.hold | 1
-        else tasks.hold
+      blocked_by = case
+        when tasks.limit_key is not null and (tasks.blocked_by <> 0 or due.owner_id is not null) then tasks.blocked_by | 1
+        else tasks.blocked_by
       end
   from due
   left join moved on moved.task_id = due.id
   where tasks.id = any (array[due.id])
-  returning tasks.id, tasks.queue_id, tasks.hold, tasks.version, tasks.state, tasks.claim_version, tasks.run_id, tasks.root_id,
+  returning tasks.id, tasks.queue_id, tasks.blocked_by, tasks.version, tasks.state, tasks.claim_version, tasks.run_id, tasks.root_id,
     tasks.trace_id, tasks.namespace, tasks.limit_key, due.owner_id as loser_id, moved.count as transitions, tasks.fairness_key
 ), logged as (
   insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
@@ -278,7 +278,7 @@ with due as materialized (
   from (
     select woken.*, 'expire' as transition, null as details from woken where loser_id is not null
     union all
-    select woken.id, queue_id, hold,
+    select woken.id, queue_id, blocked_by,
       woken.version - 1 - transitions + (row_number() over (partition by woken.id order by marked.created_at,
         idempotency_key))::integer,
       state, claim_version, run_id, root_id, trace_id, namespace, limit_key, loser_id, transitions, fairness_key,
@@ -294,13 +294,13 @@ select
   (select count(*) from woken where loser_id is not null) as expired,
   -- with the queues of due tasks that another transaction woke meanwhile: they stay locked until this statement ends
   array(
-    select queue_id from woken where hold = 0
+    select queue_id from woken where blocked_by = 0
     union
     select queue_id
     from (
       select id, queue_id
       from tasks
-      where wake_at <= (select treadle_now()) and ($2::boolean or owner_id is null) and hold = 0
+      where wake_at <= (select treadle_now()) and ($2::boolean or owner_id is null) and blocked_by = 0
       order by wake_at
       limit $1::bigint
     ) as seen
@@ -319,10 +319,10 @@ select
   (select min(wake_at) from tasks where wake_at > (select treadle_now())) - (select treadle_now()) as next_for,
   (select treadle_now()) as now,
   not $2::boolean and exists (select from tasks where wake_at <= (select treadle_now()) and owner_id is not null) as overdue,
-  (select json_agg(distinct jsonb_build_array(namespace, limit_key)) from woken where limit_key is not null and hold <> 0) as keys,
-  exists (select from tasks where limit_key is not null and hold = 1 and owner_id is null and wake_at is null) as waiting,
+  (select json_agg(distinct jsonb_build_array(namespace, limit_key)) from woken where limit_key is not null and blocked_by <> 0) as keys,
+  exists (select from tasks where limit_key is not null and blocked_by = 1 and owner_id is null and wake_at is null) as waiting,
   array(select id::text from woken where fairness_key is not null and claim_version = 0) as fair,
-  $3::boolean and exists (select from tasks where owner_id is null and wake_at is null and hold = 0) as ready;
+  $3::boolean and exists (select from tasks where owner_id is null and wake_at is null and blocked_by = 0) as ready;
 
 -- name: extend(*rows, lease_for, within_timeout)
 -- Extend held claims ($1 ids, $2 versions, $3 owners; $4 progressed, $5 progress) to $6 ms from now, never past a deadline, nor
@@ -378,7 +378,7 @@ limit $2::bigint;
 -- List tasks of the queues $1 that await an external job and are ready to be polled.
 select id::text
 from tasks
-where queue_id = any ($1::integer[]) and state = 'awaiting_external' and owner_id is null and wake_at is null and hold = 0
+where queue_id = any ($1::integer[]) and state = 'awaiting_external' and owner_id is null and wake_at is null and blocked_by = 0
 limit $2::bigint;
 
 -- name: find_tasks(ids) on lists
@@ -462,12 +462,12 @@ select depth.queue_id, queues.namespace, queues.kind, queues.task_list, queues.n
   depth.ready, depth.running, depth.waiting, depth.held, depth.oldest_due_at, depth.paused
 from (
   select queue_id,
-    count(*) filter (where owner_id is null and hold = 0 and wake_at is null) as ready,
+    count(*) filter (where owner_id is null and blocked_by = 0 and wake_at is null) as ready,
     count(*) filter (where owner_id is not null) as running,
-    count(*) filter (where owner_id is null and hold & ~1 = 0 and wake_at is not null) as waiting,
-    count(*) filter (where owner_id is null and hold <> 0 and (hold <> 1 or wake_at is null)) as held,
-    min(due_at) filter (where owner_id is null and hold = 0 and wake_at is null) as oldest_due_at,
-    count(*) filter (where hold & 8 <> 0) as paused
+    count(*) filter (where owner_id is null and blocked_by & ~1 = 0 and wake_at is not null) as waiting,
+    count(*) filter (where owner_id is null and blocked_by <> 0 and (blocked_by <> 1 or wake_at is null)) as held,
+    min(due_at) filter (where owner_id is null and blocked_by = 0 and wake_at is null) as oldest_due_at,
+    count(*) filter (where blocked_by & 8 <> 0) as paused
   from tasks
   group by queue_id
 ) as depth

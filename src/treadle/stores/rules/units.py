@@ -19,13 +19,13 @@ from treadle.kernel.store.units import (
     CLAIM_LOST,
     DEFERRED,
     DONE,
-    Amend,
+    Discard,
     Finish,
-    Park,
     PutBlob,
     PutRun,
     PutSteps,
-    Revive,
+    Redrive,
+    Requeue,
     RunTransition,
     Seen,
     Unit,
@@ -35,7 +35,7 @@ from treadle.kernel.store.units import (
 from treadle.model.errors import BacklogFull, InvalidInput, ListDraining
 from treadle.model.names import QueueKey
 from treadle.model.records import Record
-from treadle.model.states import RUN, Hold
+from treadle.model.states import RUN, BlockReason
 from treadle.model.tasks import Claim, NewTask
 from treadle.stores.statements import COLUMN_SETS
 
@@ -49,7 +49,7 @@ Name = tuple[str, str, str | None]
 """The namespace, entity and name of a record."""
 
 
-_OF_FINISHED = frozenset({Revive, Amend})
+_OF_FINISHED = frozenset({Redrive, Discard})
 _RARE = frozenset({PutRun, RunTransition, PutRecord, ChangeRecord})
 """Rows that change what the guards of later units are compared with."""
 
@@ -63,7 +63,7 @@ class GuardedTask(NamedTuple):
     owner_id: str | None
     state: str
     queue_id: int
-    hold: int = 0
+    blocked_by: int = 0
     namespace: str = ""
     limit_key: str | None = None
     asleep: bool = False
@@ -71,7 +71,7 @@ class GuardedTask(NamedTuple):
     @property
     def waits(self) -> bool:
         """Whether a claim, or an admission under a limit, would have taken the task, and skips it while it is locked."""
-        return self.owner_id is None and not self.asleep and self.hold in (0, Hold.OVER_LIMIT)
+        return self.owner_id is None and not self.asleep and self.blocked_by in (0, BlockReason.OVER_LIMIT)
 
 
 def has_rows(unit: Unit) -> bool:
@@ -293,7 +293,9 @@ class CommitPlan(msgspec.Struct):
 
         No notification reports them, because no unit made them ready: the transaction that held them has to.
         """
-        settled = {part.row.id for part in self.parts if part.row is not None and isinstance(part.unit.settlement, Finish | Park)}
+        settled = {
+            part.row.id for part in self.parts if part.row is not None and isinstance(part.unit.settlement, Finish | Requeue)
+        }
         return [row for (task_id, ended), row in locked.items() if not ended and row.waits and task_id not in settled]
 
 
@@ -307,11 +309,11 @@ class SettledClaim(NamedTuple):
 
 
 def settlements_of(position: int, unit: Unit) -> list[SettledClaim]:
-    """Return the settlements of the unit that leave a trace: the ends and logged parks of its claims."""
+    """Return the settlements of the unit that leave a trace: the ends and logged requeues of its claims."""
     return [
         SettledClaim(position, part.guard, part.settlement.transition, part.settlement.actor or part.guard.owner_id)
         for part in split(unit)
-        if isinstance(part.guard, Claim) and isinstance(part.settlement, Finish | Park)
+        if isinstance(part.guard, Claim) and isinstance(part.settlement, Finish | Requeue)
     ]
 
 
@@ -360,9 +362,9 @@ HELD = UnitAnswer(Verdict.DONE, held=True)
 """Done, but the task was held meanwhile."""
 
 
-def kept_answer(hold: int) -> UnitAnswer:
-    """Return the answer to a unit that keeps its claim, from the hold of its task."""
-    return HELD if hold & Hold.RUN_PAUSED else DONE
+def kept_answer(blocked_by: int) -> UnitAnswer:
+    """Return the answer to a unit that keeps its claim, from the block reasons of its task."""
+    return HELD if blocked_by & BlockReason.RUN_PAUSED else DONE
 
 
 def is_checkpoint(unit: Unit) -> bool:
@@ -384,7 +386,7 @@ Preclaim = tuple[str, str, int]
 _REST = attrgetter(*(column.name for column in COLUMN_SETS["given"][3:]))
 """The values of a new task after its id and queue, in the order of the set `given`."""
 
-_HOLD = [column.name for column in COLUMN_SETS["given"]].index("hold")
+_HOLD = [column.name for column in COLUMN_SETS["given"]].index("blocked_by")
 
 
 def values_of(task: NewTask, queue_id: int) -> list[Any]:
@@ -422,7 +424,7 @@ def is_entrance(unit: Unit) -> bool:
 
 def is_ready(task: NewTask) -> bool:
     """Whether a worker may claim the task as soon as it is stored."""
-    return task.delay <= 0 and not task.hold and task.limit_key is None
+    return task.delay <= 0 and not task.blocked_by and task.limit_key is None
 
 
 def capped_queues(entered: Iterable[Entered]) -> list[tuple[int, int, QueueKey]]:

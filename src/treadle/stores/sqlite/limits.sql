@@ -2,11 +2,11 @@
 -- Admit the next tasks of a key, as many as its limit leaves room for (all tasks of a key without a limit); return their
 -- queues.
 update tasks
-set hold = 0
+set blocked_by = 0
 where rowid in (
   select t.rowid
   from tasks as t cross join queues as l on l.id = t.queue_id
-  where t.namespace = :namespace and t.limit_key = :key and t.hold = 1 and t.owner_id is null and t.wake_at is null
+  where t.namespace = :namespace and t.limit_key = :key and t.blocked_by = 1 and t.owner_id is null and t.wake_at is null
     and not l.paused
   order by t.priority, t.due_at, t.id
   limit coalesce(
@@ -79,11 +79,11 @@ where {sql:sqlite_named};
 -- name: recall(namespace, key) as each
 -- Withdraw the admission of the last unclaimed tasks of a key, as many as are over its limit.
 update tasks
-set hold = hold | 1
+set blocked_by = blocked_by | 1
 where rowid in (
   select rowid
   from tasks
-  where namespace = :namespace and limit_key = :key and (hold & 1) = 0 and owner_id is null
+  where namespace = :namespace and limit_key = :key and (blocked_by & 1) = 0 and owner_id is null
   order by priority desc, due_at desc, id desc
   limit coalesce(
     (select max(0, min(:most, -{sql:sqlite_room})) from limits as m where m.namespace = :namespace and m.key = :key), 0
@@ -93,11 +93,11 @@ where rowid in (
 -- name: recall_list
 -- Withdraw the admission of a list's unclaimed tasks; return their keys.
 update tasks
-set hold = hold | 1
+set blocked_by = blocked_by | 1
 where rowid in (
   select t.rowid
   from tasks as t cross join queues as l on l.id = t.queue_id
-  where t.namespace = :namespace and t.limit_key is not null and (t.hold & 1) = 0 and t.owner_id is null
+  where t.namespace = :namespace and t.limit_key is not null and (t.blocked_by & 1) = 0 and t.owner_id is null
     and l.task_list = :task_list
 )
 returning limit_key;
@@ -105,7 +105,7 @@ returning limit_key;
 -- name: adopt
 -- Set the key of a handler's tasks that have none or that of its limit; unclaimed ones wait to be admitted.
 update tasks
-set limit_key = :key, hold = iif(owner_id is null, hold | 1, hold)
+set limit_key = :key, blocked_by = iif(owner_id is null, blocked_by | 1, blocked_by)
 where rowid in (
   select rowid
   from tasks
@@ -119,7 +119,7 @@ where rowid in (
 select distinct t.limit_key
 from queues as l cross join tasks as t on t.queue_id = l.id
 where l.namespace = :namespace and l.task_list = :task_list
-  and t.hold - 1 = 0 and t.owner_id is null and t.wake_at is null and t.limit_key is not null;
+  and t.blocked_by - 1 = 0 and t.owner_id is null and t.wake_at is null and t.limit_key is not null;
 
 -- name: fill
 -- Store the tokens that a key has gained, unless that was done since `seen_at`; its tasks are not stuck until a while later.
@@ -131,19 +131,19 @@ where namespace = :namespace and key = :key and rate is not null and tokens_at =
 -- List the queues in which admitted tasks of a key are ready.
 select distinct queue_id
 from tasks
-where namespace = :namespace and limit_key = :key and (hold & 1) = 0 and owner_id is null and wake_at is null and hold = 0;
+where namespace = :namespace and limit_key = :key and (blocked_by & 1) = 0 and owner_id is null and wake_at is null and blocked_by = 0;
 
 -- name: go_back
 -- Let the admitted tasks of a key that nobody has claimed wait again, at the end of the line, if they cannot be claimed or
 -- tasks of other queues than `queue_ids` wait.
 update tasks
-set hold = hold | 1, due_at = max(due_at, :now)
-where namespace = :namespace and limit_key = :key and (hold & 1) = 0 and owner_id is null and (
-  wake_at is not null or hold <> 0 or exists (
+set blocked_by = blocked_by | 1, due_at = max(due_at, :now)
+where namespace = :namespace and limit_key = :key and (blocked_by & 1) = 0 and owner_id is null and (
+  wake_at is not null or blocked_by <> 0 or exists (
     select 1
     from queues as l cross join tasks as o on o.queue_id = l.id
     where l.namespace = :namespace and not l.paused and l.id not in (select value from json_each(:queue_ids))
-      and o.limit_key = :key and o.hold - 1 = 0 and o.owner_id is null and o.wake_at is null
+      and o.limit_key = :key and o.blocked_by - 1 = 0 and o.owner_id is null and o.wake_at is null
   )
 );
 
@@ -151,14 +151,14 @@ where namespace = :namespace and limit_key = :key and (hold & 1) = 0 and owner_i
 -- Admit tasks of a key, as many as its limit leaves room for: of all queues but `queue_ids` in turn, beginning with the queue
 -- after these, whatever the priorities; return their queues.
 update tasks
-set hold = 0
+set blocked_by = 0
 where rowid in (
   select place.id
   from (
     select t.rowid as id, l.id as queue_id, row_number() over (partition by l.id order by t.priority, t.due_at, t.id) as turn
     from queues as l cross join tasks as t on t.queue_id = l.id
     where l.namespace = :namespace and not l.paused and l.id not in (select value from json_each(:queue_ids))
-      and t.limit_key = :key and t.hold - 1 = 0 and t.owner_id is null and t.wake_at is null
+      and t.limit_key = :key and t.blocked_by - 1 = 0 and t.owner_id is null and t.wake_at is null
   ) as place
   order by place.turn, place.queue_id <= (select max(value) from json_each(:queue_ids)), place.queue_id
   limit (select max(0, min(:most, {sql:sqlite_room})) from limits as m where m.namespace = :namespace and m.key = :key)
@@ -168,15 +168,15 @@ returning queue_id;
 -- name: list_rated
 -- List the keys with a rate that tasks wait for.
 select m.namespace, m.key, m.max_running, m.by_operator, m.rate, m.burst, m.tokens, m.tokens_at,
-  (select count(*) from tasks as t where t.namespace = m.namespace and t.limit_key = m.key and (t.hold & 1) = 0) as admitted,
+  (select count(*) from tasks as t where t.namespace = m.namespace and t.limit_key = m.key and (t.blocked_by & 1) = 0) as admitted,
   (
     select count(*)
     from tasks as t
-    where t.namespace = m.namespace and t.limit_key = m.key and (t.hold & 1) = 0 and t.owner_id is null
+    where t.namespace = m.namespace and t.limit_key = m.key and (t.blocked_by & 1) = 0 and t.owner_id is null
   ) as unclaimed
 from limits as m
 where m.rate is not null and exists (
   select 1
   from tasks as t
-  where t.namespace = m.namespace and t.limit_key = m.key and t.hold = 1 and t.owner_id is null and t.wake_at is null
+  where t.namespace = m.namespace and t.limit_key = m.key and t.blocked_by = 1 and t.owner_id is null and t.wake_at is null
 );

@@ -49,16 +49,16 @@ delete from handler_registrations where namespace = :namespace and facet_name = 
 -- name: list_limits
 -- List the limits of a namespace, with their numbers of admitted, waiting and unclaimed tasks.
 select m.namespace, m.key, m.max_running, m.by_operator, m.rate, m.burst, m.tokens, m.tokens_at,
-  (select count(*) from tasks as t where t.namespace = m.namespace and t.limit_key = m.key and (t.hold & 1) = 0) as admitted,
+  (select count(*) from tasks as t where t.namespace = m.namespace and t.limit_key = m.key and (t.blocked_by & 1) = 0) as admitted,
   (
     select count(*)
     from tasks as t
-    where t.namespace = m.namespace and t.limit_key = m.key and t.hold = 1 and t.owner_id is null and t.wake_at is null
+    where t.namespace = m.namespace and t.limit_key = m.key and t.blocked_by = 1 and t.owner_id is null and t.wake_at is null
   ) as waiting,
   (
     select count(*)
     from tasks as t
-    where t.namespace = m.namespace and t.limit_key = m.key and (t.hold & 1) = 0 and t.owner_id is null
+    where t.namespace = m.namespace and t.limit_key = m.key and (t.blocked_by & 1) = 0 and t.owner_id is null
   ) as unclaimed
 from limits as m
 where m.namespace = :namespace
@@ -66,7 +66,7 @@ order by m.key;
 
 -- name: list_admitted
 -- List the admitted tasks of a key.
-select id from tasks where namespace = :namespace and limit_key = :key and (hold & 1) = 0 order by id limit :limit;
+select id from tasks where namespace = :namespace and limit_key = :key and (blocked_by & 1) = 0 order by id limit :limit;
 
 -- name: list_handler_keys
 -- List the keys of handlers.

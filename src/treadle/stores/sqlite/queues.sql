@@ -30,7 +30,7 @@ select l.id, l.namespace, l.kind, l.task_list, l.name, l.paused, l.accepting, l.
   l.backlog_limit, l.limit_key
 from queues as l
 where l.slowed and l.rate is not null and not l.paused and l.id in (select value from json_each(:queue_ids))
-  and exists (select 1 from tasks as t where t.queue_id = l.id and t.owner_id is null and t.wake_at is null and t.hold = 0);
+  and exists (select 1 from tasks as t where t.queue_id = l.id and t.owner_id is null and t.wake_at is null and t.blocked_by = 0);
 
 -- name: spend
 -- Store the tokens that a queue has left.
@@ -43,7 +43,7 @@ select id, accepting, backlog_limit, limit_key from queues where guarded and +id
 -- name: count_backlog
 -- Count the ready tasks of a queue, including those that a limit holds back, up to one more than the cap.
 select (select count(*) from (
-    select 1 from tasks where queue_id = :queue_id and owner_id is null and wake_at is null and hold = 0 limit :most
+    select 1 from tasks where queue_id = :queue_id and owner_id is null and wake_at is null and blocked_by = 0 limit :most
   )) + (select count(*) from (
-    select 1 from tasks where queue_id = :queue_id and owner_id is null and wake_at is null and hold - 1 = 0 limit :most
+    select 1 from tasks where queue_id = :queue_id and owner_id is null and wake_at is null and blocked_by - 1 = 0 limit :most
   ));

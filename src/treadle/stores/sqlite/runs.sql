@@ -4,7 +4,7 @@ select * from runs where id = :id;
 
 -- name: find_last_link
 -- Find the last run of a chain.
-select * from runs where chain_id = :chain_id order by link desc limit 1;
+select * from runs where lineage_id = :lineage_id order by link desc limit 1;
 
 -- name: list_runs
 -- List runs, newest first. (Any other index would sort all runs for one page.)
@@ -60,7 +60,7 @@ group by doing;
 
 -- name: list_step_tasks
 -- List the live tasks of steps.
-select t.step_id, t.state, t.hold, t.owner_id, t.claimed_at, t.attempt
+select t.step_id, t.state, t.blocked_by, t.owner_id, t.claimed_at, t.attempt
 from json_each(:step_ids) as wanted cross join tasks as t on t.step_id = wanted.value;
 
 -- name: list_open_work

@@ -4,7 +4,7 @@ select wanted.value as queue_id, head.priority
 from json_each(:queue_ids) as wanted cross join tasks as head on head.rowid = (
   select t.rowid
   from tasks as t
-  where t.queue_id = wanted.value and t.owner_id is null and t.wake_at is null and t.hold = 0
+  where t.queue_id = wanted.value and t.owner_id is null and t.wake_at is null and t.blocked_by = 0
   order by t.priority, t.due_at, t.id
   limit 1
 )
@@ -19,7 +19,7 @@ select json_group_array(json_object({json:t.unclaimed}, 'namespace', l.namespace
 from (
   select *
   from tasks
-  where queue_id = :queue_id and priority = :priority and owner_id is null and wake_at is null and hold = 0
+  where queue_id = :queue_id and priority = :priority and owner_id is null and wake_at is null and blocked_by = 0
   order by due_at, id
   limit :limit
 ) as t cross join queues as l on l.id = t.queue_id;
@@ -32,7 +32,7 @@ set owner_id = :owner_id, claim_version = claim_version + 1, claimed_at = :now, 
 where rowid in (
   select rowid
   from tasks
-  where queue_id = :queue_id and priority = :priority and owner_id is null and wake_at is null and hold = 0
+  where queue_id = :queue_id and priority = :priority and owner_id is null and wake_at is null and blocked_by = 0
   order by due_at, id
   limit :limit
 );
@@ -50,7 +50,7 @@ with given as materialized (
     select o.due_at
     from tasks as o
     where o.queue_id = d.queue_id and o.priority = d.priority and o.fairness_key is not null and o.owner_id is null
-      and o.wake_at is null and (o.hold & ~1) = 0 and o.id not in (select id from given)
+      and o.wake_at is null and (o.blocked_by & ~1) = 0 and o.id not in (select id from given)
     order by o.due_at
     limit 1
   ) as due_at
@@ -77,7 +77,7 @@ where tasks.id = g.id;
 -- Return the first `wake_at`, with :find_ready whether a task is ready, and whether a limit has a rate.
 select
   (select min(wake_at) from tasks where wake_at is not null),
-  :find_ready and exists (select 1 from tasks where owner_id is null and wake_at is null and hold = 0),
+  :find_ready and exists (select 1 from tasks where owner_id is null and wake_at is null and blocked_by = 0),
   exists (select 1 from limits where rate is not null);
 
 -- name: find_next_after
@@ -91,13 +91,13 @@ select exists (select 1 from tasks where wake_at is not null and wake_at <= :now
 -- name: count_due
 -- Count the tasks that `wake_due` will wake, and the expired leases among them; return the queues in which they become
 -- ready, and the limit keys of those that must be admitted first.
-select count(*), count(owner_id), json_group_array(distinct queue_id) filter (where hold = 0 and (limit_key is null or owner_id is
+select count(*), count(owner_id), json_group_array(distinct queue_id) filter (where blocked_by = 0 and (limit_key is null or owner_id is
   null)),
-  json_group_array(distinct json_array(namespace, limit_key)) filter (where limit_key is not null and (hold <> 0 or owner_id is not
+  json_group_array(distinct json_array(namespace, limit_key)) filter (where limit_key is not null and (blocked_by <> 0 or owner_id is not
     null)),
   json_group_array(id) filter (where fairness_key is not null and claim_version = 0)
 from (
-  select id, owner_id, queue_id, hold, namespace, limit_key, fairness_key, claim_version
+  select id, owner_id, queue_id, blocked_by, namespace, limit_key, fairness_key, claim_version
   from tasks
   where wake_at is not null and wake_at <= :now and (:expire_leases or owner_id is null)
   order by wake_at, rowid
@@ -140,7 +140,7 @@ update tasks
 set takeovers = takeovers + (owner_id is not null),
   attempt = attempt + (owner_id is not null and state = 'pending'),
   version = version + (owner_id is not null),
-  hold = iif(limit_key is not null and (hold <> 0 or owner_id is not null), hold | 1, hold),
+  blocked_by = iif(limit_key is not null and (blocked_by <> 0 or owner_id is not null), blocked_by | 1, blocked_by),
   owner_id = null,
   wake_at = null
 where rowid in (
@@ -182,7 +182,7 @@ set owner_id = :owner_id, claim_version = claim_version + 1, claimed_at = :now, 
 where rowid in (
   select rowid
   from tasks
-  where run_id = :run_id and owner_id is null and wake_at is null and hold = 0
+  where run_id = :run_id and owner_id is null and wake_at is null and blocked_by = 0
     and queue_id in (select id from queues where kind = :kind and not (slowed and paused))
   order by priority, due_at, id
   limit :limit
@@ -207,7 +207,7 @@ limit :limit;
 -- List tasks of queues that await an external job and are ready to be polled.
 select t.id
 from json_each(:queue_ids) as wanted cross join tasks as t on t.queue_id = wanted.value
-where t.state = 'awaiting_external' and t.owner_id is null and t.wake_at is null and t.hold = 0
+where t.state = 'awaiting_external' and t.owner_id is null and t.wake_at is null and t.blocked_by = 0
 limit :limit;
 
 -- name: find_tasks as json
@@ -293,12 +293,12 @@ select created_at from tasks where id = :id union all select created_at from fin
 -- name: list_depths
 -- Count the live tasks of each queue by state of readiness.
 select t.queue_id, l.namespace, l.kind, l.task_list, l.name,
-  count(*) filter (where t.owner_id is null and t.hold = 0 and t.wake_at is null),
+  count(*) filter (where t.owner_id is null and t.blocked_by = 0 and t.wake_at is null),
   count(*) filter (where t.owner_id is not null),
-  count(*) filter (where t.owner_id is null and t.hold & ~1 = 0 and t.wake_at is not null),
-  count(*) filter (where t.owner_id is null and t.hold <> 0 and (t.hold <> 1 or t.wake_at is null)),
-  min(t.due_at) filter (where t.owner_id is null and t.hold = 0 and t.wake_at is null),
-  count(*) filter (where t.hold & 8 <> 0)
+  count(*) filter (where t.owner_id is null and t.blocked_by & ~1 = 0 and t.wake_at is not null),
+  count(*) filter (where t.owner_id is null and t.blocked_by <> 0 and (t.blocked_by <> 1 or t.wake_at is null)),
+  min(t.due_at) filter (where t.owner_id is null and t.blocked_by = 0 and t.wake_at is null),
+  count(*) filter (where t.blocked_by & 8 <> 0)
 from tasks as t cross join queues as l on l.id = t.queue_id
 group by t.queue_id
 order by t.queue_id;

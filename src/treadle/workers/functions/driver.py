@@ -1,4 +1,4 @@
-"""The driver of a run: executes or replays the function's code, and parks or ends its task when none of it executes.
+"""The driver of a run: executes or replays the function's code, and requeues or ends its task when none of it executes.
 
     FunctionExecution   the claim, the clock, the number of active branches
     Journal             recorded steps by place; the place of the next step
@@ -9,9 +9,9 @@
     Streams             entries for readers
 
 A branch that waits durably is suspended in a future, so the driver knows when no code executes. At the end of that turn of the
-event loop, one unit commits everything that was decided and parks the task. While some code executes, the decisions of other
+event loop, one unit commits everything that was decided and requeues the task. While some code executes, the decisions of other
 branches are committed as checkpoints. The claim of the run's task fences every unit; the version of the run up to which
-messages were read guards parking, so that no message is missed.
+messages were read guards the requeue, so that no message is missed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,18 @@ from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.queue.engine_tasks import deadline_tasks
 from treadle.kernel.store.lookups import continued_id, kept_tags
 from treadle.kernel.store.records import Await, PutMessage, TakeMessages
-from treadle.kernel.store.units import CancelRunTasks, Finish, Park, PutSteps, PutTags, Row, RunGuard, RunTransition, Unit, Verdict
+from treadle.kernel.store.units import (
+    CancelRunTasks,
+    Finish,
+    PutSteps,
+    PutTags,
+    Requeue,
+    Row,
+    RunGuard,
+    RunTransition,
+    Unit,
+    Verdict,
+)
 from treadle.model.errors import (
     Canceled,
     InvalidInput,
@@ -107,8 +118,8 @@ class Driver:
 
     async def execute(
         self, task: Task, context: Context, start: Callable[[Any], Coroutine[Any, Any, Any]], set_settling: SetSettling
-    ) -> Park | Finish | None:
-        """Continue the run until it parks or ends; None if the claim was lost. A canceled driver is closed.
+    ) -> Requeue | Finish | None:
+        """Continue the run until it is suspended or ends; None if the claim was lost. A canceled driver is closed.
 
         `start` calls the function with its payload.
         """
@@ -221,8 +232,8 @@ class Driver:
 
     # settlement
 
-    async def _settle(self, set_settling: SetSettling) -> Park | Finish | None:
-        """Park or end the task, as no code executes; None if some code can continue after all."""
+    async def _settle(self, set_settling: SetSettling) -> Requeue | Finish | None:
+        """Requeue or end the task, as no code executes; None if some code can continue after all."""
         execution, inbox = self.execution, self.inbox
         await inbox.stop_polling()
         await self.recorder.flushed()
@@ -236,26 +247,28 @@ class Driver:
                 return await self._end(set_settling)
         if execution.problem is not None:
             self.close()
-            park = stuck_park(execution.task, execution.problem, execution.function.cleanup_for, execution.cancel)
-            return await self._park(set_settling, park, PendingUnit())
+            requeue = stuck_requeue(execution.task, execution.problem, execution.function.cleanup_for, execution.cancel)
+            return await self._requeue(set_settling, requeue, PendingUnit())
         if execution.run_paused:  # its task is ready as soon as the run is resumed; until then it starts no children
-            return await self._park(set_settling, self._waiting(None), self.recorder.collect(starts=False))
+            return await self._requeue(set_settling, self._waiting(None), self.recorder.collect(starts=False))
         await inbox.refresh_if_due()
         if execution.active or inbox.fire_due():
             return None
         need = inbox.need()
         if self.semaphore_slots.wanted is not None:
-            return await self._park(set_settling, self._waiting(None), self.recorder.collect(), need.messages)
+            return await self._requeue(set_settling, self._waiting(None), self.recorder.collect(), need.messages)
         delay = min(max(need.wake_at - execution.now(), 1), SAFETY_NET_FOR)
-        return await self._park(set_settling, self._waiting(delay), self.recorder.collect(), need.messages)
+        return await self._requeue(set_settling, self._waiting(delay), self.recorder.collect(), need.messages)
 
-    def _waiting(self, delay: int | None) -> Park:
+    def _waiting(self, delay: int | None) -> Requeue:
         task = self.execution.task
         doing, note = note_waits(self.inbox.waiting())
         note = noted(note, self.execution.function.cleanup_for, self.execution.cancel)
-        return Park(_WAIT, TaskState.PENDING, task.attempt, task.failures, 0, delay=delay, checkpoint=note, doing=doing)
+        return Requeue(_WAIT, TaskState.PENDING, task.attempt, task.failures, 0, delay=delay, checkpoint=note, doing=doing)
 
-    async def _park(self, set_settling: SetSettling, park: Park, pending: PendingUnit, messages: int = 0) -> Park | Finish | None:
+    async def _requeue(
+        self, set_settling: SetSettling, requeue: Requeue, pending: PendingUnit, messages: int = 0
+    ) -> Requeue | Finish | None:
         execution, inbox = self.execution, self.inbox
         pending.consumed += inbox.take_stale()
         tasks, rows = self.recorder.rows_of(pending)
@@ -263,13 +276,13 @@ class Driver:
         rows.append(Await(execution.run_id, messages, self.journal.uncounted))
         guard = RunGuard(execution.run_id, inbox.version)
         set_settling(True)
-        answer = await self.recorder.submit(Unit(execution.token, park, tasks, (), guard, tuple(rows)))
+        answer = await self.recorder.submit(Unit(execution.token, requeue, tasks, (), guard, tuple(rows)))
         if answer.verdict is Verdict.DONE:
             inbox.version += 1
             self.journal.uncounted = 0
             inbox.consumed(pending.consumed)
             inbox.forget_consumed()
-            return park
+            return requeue
         set_settling(False)
         self.recorder.restore(pending)
         if answer.verdict is Verdict.CLAIM_LOST:
@@ -281,7 +294,7 @@ class Driver:
             execution.resume_paused()
         return None
 
-    async def _end(self, set_settling: SetSettling) -> Park | Finish | None:
+    async def _end(self, set_settling: SetSettling) -> Requeue | Finish | None:
         execution, inbox = self.execution, self.inbox
         guard, signals = RunGuard(execution.run_id, None), []
         if self.successor is not None and execution.cancel is None:
@@ -421,11 +434,11 @@ def _is_unawaited(operation: object) -> bool:
     return not inspect.iscoroutine(operation) or inspect.getcoroutinestate(operation) == inspect.CORO_CREATED
 
 
-def stuck_park(task: Task, problem: Problem, cleanup_for: int, cancel: CancelRequest | None) -> Park:
+def stuck_requeue(task: Task, problem: Problem, cleanup_for: int, cancel: CancelRequest | None) -> Requeue:
     """Retry with backoff, as the code does not match the recorded steps; a rollback of the code fixes it."""
     times = stuck + 1 if isinstance(stuck := read_note(task.checkpoint).get("stuck"), int) else 1
     text = encode(problem.storable().as_json(), "error", VALUE_LIMIT)
-    return Park(
+    return Requeue(
         "retry",
         TaskState.PENDING,
         task.attempt + 1,

@@ -1,6 +1,6 @@
 """The execution of a run in this process: its claim, its clock, its branches, and whether any of its code still executes.
 
-The parts of a driver share it. A branch that waits durably is suspended in a future; when no branch is active, the driver parks.
+The parts of a driver share it. A branch that waits durably is suspended in a future; with no active branch, the run is suspended.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ class Host:
     of by position: the steps of a host share one place of its branch, each in a scope of its own.
 
     While the framework's code executes, the branch counts as active. When all operations of the host wait durably and none has
-    begun for a moment, the branch rests: the run parks and is closed, as nobody can see whether the framework does anything else
-    meanwhile. A replay continues it. So a run that waits for an approval in a tool occupies no worker.
+    begun for a moment, the branch rests: the run is suspended and closed, as nobody can see whether the framework does something
+    else meanwhile. A replay continues it. So a run that waits for an approval in a tool occupies no worker.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The waits of a run: for messages and timers, which its inbox delivers, and for semaphore slots to start steps with a limit key.
 
-The version of the run up to which its messages were read guards parking, so that no message is missed.
+The version of the run up to which its messages were read guards the requeue, so that no message is missed.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class GatherGroup:
 
 @dataclass(frozen=True, slots=True)
 class WakeCondition:
-    """The events that wake a parked function: that many messages, or that instant, whichever comes first."""
+    """The events that wake a suspended function: that many messages, or that instant, whichever comes first."""
 
     messages: int
     wake_at: int
@@ -229,7 +229,7 @@ class Inbox:
     async def receive(self, run: Run) -> None:
         """Read the messages of a run that was just read, and end the waits that they fulfil.
 
-        Only then do messages count as read up to its version: after an interrupted read, the run must not park past them.
+        Only then do messages count as read up to its version: after an interrupted read, the run must not be requeued past them.
         """
         store, value_store = self._execution.runtime.store, self._execution.runtime.value_store
         arrivals: list[Arrival] = []
@@ -262,7 +262,7 @@ class Inbox:
         self._consumed.update(message_ids)
 
     def forget_consumed(self) -> None:
-        """Forget deleted messages; only after parking, as a read that began earlier may still return them."""
+        """Forget deleted messages; only after the requeue, as a read that began earlier may still return them."""
         self._known -= self._consumed
         self._consumed.clear()
 
@@ -395,7 +395,7 @@ class Inbox:
     # polling while other branches execute
 
     def poll(self) -> None:
-        """Deliver messages and timers while some branches wait and others execute; a parked run is woken instead."""
+        """Deliver messages and timers while some branches wait and others execute; a suspended run is woken instead."""
         if self._waits and self._polling is None:
             self._polling = asyncio.get_running_loop().create_task(self._poll())
 
@@ -472,7 +472,7 @@ class SemaphoreSlots:
         return self._waiting[0][0] if self._waiting else None
 
     def change(self) -> tuple[LimitTask, ...]:
-        """Return the row for a park: it takes the key that a branch waits for, or gives back an unused one."""
+        """Return the row for a requeue: it takes the key that a branch waits for, or gives back an unused one."""
         if self.wanted is None and not self._held:
             return ()
         return (LimitTask(self._execution.task.id, self.wanted),)

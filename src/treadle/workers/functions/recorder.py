@@ -1,6 +1,6 @@
 """The branches of a function, and the recorder, which commits their decisions while the run's task stays claimed.
 
-The driver commits the last unit of a claim, which parks or ends the task.
+The driver commits the last unit of a claim, which requeues or ends the task.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Recorder:
         self._inbox = inbox
         self._branches = branches
         self._shared = PendingUnit()
-        """Rows of branches that wait; committed at the end of a turn, or when the task parks."""
+        """Rows of branches that wait; committed at the end of a turn, or when the task is requeued."""
         self._flushing: asyncio.Task[None] | None = None
 
     def share(self, branch: FunctionBranch) -> PendingUnit:
@@ -415,7 +415,7 @@ class FunctionStreams:
         return () if streams is None else await streams.outlet.close(streams)
 
     async def settle(self) -> None:
-        """Store all entries before the task parks or ends."""
+        """Store all entries before the task requeues or ends."""
         try:
             await self.flush()
         except ClaimLost:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from treadle.kernel.functions.decide import read_request
-from treadle.kernel.store.units import Finish, Park
+from treadle.kernel.store.units import Finish, Requeue
 from treadle.model.errors import InvalidPlan, NonRetryable
 from treadle.model.names import PLAN
 from treadle.model.plans import INPUTS, read_plan, resolve
@@ -48,8 +48,8 @@ class FunctionRunner:
         """Number of warm functions."""
         return len(self._warm)
 
-    async def execute(self, task: Task, context: Context, set_settling: SetSettling) -> Park | Finish | None:
-        """Execute the function until it parks or ends; None if the claim was lost."""
+    async def execute(self, task: Task, context: Context, set_settling: SetSettling) -> Requeue | Finish | None:
+        """Execute the function until it is suspended or ends; None if the claim was lost."""
         function = self._registry.find(task.name)
         assert function is not None
         driver = self._take(task) or self._driver(self.runtime, function, task)

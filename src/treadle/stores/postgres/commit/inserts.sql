@@ -44,7 +44,7 @@ with taken as materialized (
   select tasks.id, tasks.namespace, tasks.limit_key, given.owner_id, given.lease_for
   from unnest($1::uuid[], $2::text[], $3::bigint[]) as given (id, owner_id, lease_for)
   join tasks on tasks.id = any (array[given.id])
-  where tasks.claim_version = 0 and tasks.version = 0 and tasks.owner_id is null and tasks.wake_at is null and tasks.hold = 0
+  where tasks.claim_version = 0 and tasks.version = 0 and tasks.owner_id is null and tasks.wake_at is null and tasks.blocked_by = 0
     and not exists (select from queues where queues.id = tasks.queue_id and queues.slowed)
   for update of tasks skip locked
 ), {sql:charged}

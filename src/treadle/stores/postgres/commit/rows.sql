@@ -3,11 +3,11 @@
 insert into runs (id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs, outputs,
   error,
   failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at, deadline_at, fairness_key,
-  chain_id, link)
+  lineage_id, link)
 select id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs, outputs, error,
   failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, (select treadle_now()), deadline_at,
     fairness_key,
-  chain_id, link
+  lineage_id, link
 from json_populate_recordset(null::runs, $1::text::json)
 on conflict do nothing
 returning id::text;
@@ -105,7 +105,7 @@ with locked as materialized (
   select id from tasks where run_id = $1::uuid and state <> 'awaiting_external' order by id for update
 ), held as (
   update tasks
-  set hold = tasks.hold | 4 | (tasks.limit_key is not null and tasks.owner_id is null)::integer
+  set blocked_by = tasks.blocked_by | 4 | (tasks.limit_key is not null and tasks.owner_id is null)::integer
   from locked
   where tasks.id = any (array[locked.id])
   returning tasks.namespace, tasks.limit_key
@@ -117,10 +117,10 @@ select distinct null::integer, namespace, limit_key from held where limit_key is
 with locked as materialized (
   select id from tasks where run_id = $1::uuid order by id for update
 ), freed as (
-  update tasks set hold = tasks.hold & ~4 from locked where tasks.id = any (array[locked.id])
-  returning tasks.queue_id, tasks.hold, tasks.owner_id, tasks.wake_at, tasks.namespace, tasks.limit_key
+  update tasks set blocked_by = tasks.blocked_by & ~4 from locked where tasks.id = any (array[locked.id])
+  returning tasks.queue_id, tasks.blocked_by, tasks.owner_id, tasks.wake_at, tasks.namespace, tasks.limit_key
 )
-select distinct case when hold = 0 and owner_id is null and wake_at is null then queue_id end, namespace, limit_key from freed;
+select distinct case when blocked_by = 0 and owner_id is null and wake_at is null then queue_id end, namespace, limit_key from freed;
 
 -- name: cancel_run_tasks(run_id, actor, error, inbox)
 -- Move the run's live tasks to finished, as canceled by $2 with error $3; return their limit keys. With $4, only those that are
@@ -151,7 +151,7 @@ with before as materialized (
 )
 update tasks
 set limit_key = $2::text,
-    hold = case when $2::text is null then tasks.hold & ~1 else tasks.hold | (tasks.owner_id is null)::integer end
+    blocked_by = case when $2::text is null then tasks.blocked_by & ~1 else tasks.blocked_by | (tasks.owner_id is null)::integer end
 from before
 where tasks.id = any (array[before.id])
 returning tasks.namespace, before.limit_key, tasks.limit_key;
@@ -166,9 +166,9 @@ update finished set fingerprint = '' where run_id = $1::uuid and state = 'failed
 
 -- name: put_checkpoints(*rows)
 -- Store steps (from $5), each under the claim ($2 ids, $3 versions, $4 owners) of its unit ($1), if it is held; of a step
--- given twice, the last one. Lock the tasks in order of id; return the units and the hold of their tasks.
+-- given twice, the last one. Lock the tasks in order of id; return the units and the block reasons of their tasks.
 with kept as materialized (
-  select given.*, tasks.hold
+  select given.*, tasks.blocked_by
   from unnest($1::text::integer[], $2::text::uuid[], $3::text::integer[], $4::text::text[], $5::text::uuid[], $6::text::uuid[],
     $7::text::uuid[], $8::text::integer[], $9::text::text[], $10::text::text[], $11::text::text[], $12::text::text[],
     $13::text[]) with ordinality
@@ -187,11 +187,11 @@ with kept as materialized (
   set ordinal = excluded.ordinal, kind = excluded.kind, name = excluded.name, facet = excluded.facet, state = excluded.state,
     body = excluded.body, updated_at = excluded.updated_at
 )
-select unit, hold from kept;
+select unit, blocked_by from kept;
 
 -- name: list_ready_queues_of(ids)
 -- List the queues in which tasks $1 are ready.
-select distinct queue_id from tasks where id = any ($1::uuid[]) and owner_id is null and wake_at is null and hold = 0;
+select distinct queue_id from tasks where id = any ($1::uuid[]) and owner_id is null and wake_at is null and blocked_by = 0;
 
 -- name: put_outcomes(*rows)
 -- Insert outcomes ($9: doubted), or replace unknown ones.

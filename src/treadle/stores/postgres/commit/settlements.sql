@@ -28,22 +28,22 @@ where tasks.id = any (array[given.id]) and exists (select from finished where fi
 -- Remove the bounds of the first partitions, which are not attached with them yet: the split starts again later.
 select treadle_open_rest();
 
--- name: park(*rows)
+-- name: requeue(*rows)
 -- Give locked tasks new values and no owner, unless it stays, and log the transition of those that are not quiet.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::integer[], $8::integer[],
     $9::integer[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::boolean[], $15::text[], $16::boolean[])
-    as given (id, from_state, actor, transition, to_state, attempt, failures, takeovers, hold, delay, checkpoint, error, data,
+    as given (id, from_state, actor, transition, to_state, attempt, failures, takeovers, blocked_by, delay, checkpoint, error, data,
       quiet, doing, stays)
-), parked as (
+), requeued as (
   update tasks
   set state = given.to_state,
       attempt = given.attempt,
       failures = given.failures,
       takeovers = given.takeovers,
-      hold = case when given.to_state = 'awaiting_external' then 0 else tasks.hold & 4 end
-        | case when given.transition = 'resume' then 0 else tasks.hold & 8 end | given.hold
+      blocked_by = case when given.to_state = 'awaiting_external' then 0 else tasks.blocked_by & 4 end
+        | case when given.transition = 'resume' then 0 else tasks.blocked_by & 8 end | given.blocked_by
         | (tasks.limit_key is not null and not given.stays)::integer,
       owner_id = case when given.stays then tasks.owner_id end,
       wake_at = case when given.stays then tasks.wake_at else (select treadle_now()) + given.delay end,
@@ -61,7 +61,7 @@ insert into log (seq, at, entity, entity_id, version, transition, from_state, to
   data)
 select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, transition, from_state, to_state, actor, claim_version,
   run_id, root_id, trace_id, data
-from parked
+from requeued
 where not quiet;
 
 -- name: keep(*rows)
@@ -92,7 +92,7 @@ select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, tran
 from kept
 where is_new;
 
--- name: revive(*rows)
+-- name: redrive(*rows)
 -- Make locked finished tasks live again: their end goes to the log, followed by the transition. A task without a limit key gets
 -- its queue's; returns ids and keys.
 with given as materialized (
@@ -112,15 +112,15 @@ with given as materialized (
   select seq, finished_at, 'task', id, version, transition, from_state, state, actor, claim_version, run_id, root_id, trace_id,
     error
   from gone
-), revived as (
+), redriven as (
   insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
     trace_id)
   select nextval('treadle_seq'), (select treadle_now()), 'task', id, version + 1, new_transition, state, 'pending', new_actor,
     claim_version, run_id, root_id, trace_id
   from gone
 )
-insert into tasks ({revived}, due_at, wake_at, hold, state, attempt, failures, takeovers, version, limit_key, payload, unique_key)
-select {gone.revived}, (select treadle_now()), (select treadle_now()) + gone.delay,
+insert into tasks ({redriven}, due_at, wake_at, blocked_by, state, attempt, failures, takeovers, version, limit_key, payload, unique_key)
+select {gone.redriven}, (select treadle_now()), (select treadle_now()) + gone.delay,
   (coalesce(gone.limit_key, queues.limit_key) is not null)::integer, 'pending', gone.attempt + (gone.claim_version > 0)::integer,
   gone.new_failures, 0, gone.version + 1, coalesce(gone.limit_key, queues.limit_key), coalesce(gone.new_payload, gone.payload),
   case
@@ -132,7 +132,7 @@ join queues on queues.id = gone.queue_id
 left join tasks as holder on holder.namespace = gone.namespace and holder.unique_key = gone.unique_key
 returning id::text, namespace, limit_key;
 
--- name: amend(*rows)
+-- name: discard_finished(*rows)
 -- Replace the ends of locked finished tasks ($2 transitions, $3 states, $4 actors); the old ends go to the log.
 with given as materialized (
   select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as given (id, transition, state, actor)

@@ -61,7 +61,7 @@ create table tasks (
   namespace text not null,
   priority integer not null,
   due_at bigint not null,
-  hold integer not null,
+  blocked_by integer not null,
   state text not null check (state in ('pending', 'awaiting_approval')),
   wake_at bigint,
   owner_id text,
@@ -96,24 +96,24 @@ create table tasks (
   check (owner_id is null or wake_at is not null)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
         autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
-create index tasks_ready on tasks (queue_id, priority, due_at, id) where owner_id is null and wake_at is null and hold = 0;
+create index tasks_ready on tasks (queue_id, priority, due_at, id) where owner_id is null and wake_at is null and blocked_by = 0;
 create index tasks_wake on tasks (wake_at) where wake_at is not null;
 create index tasks_run on tasks (run_id) where run_id is not null;
 create unique index tasks_step on tasks (step_id) where step_id is not null;
 create unique index tasks_unique_key on tasks (namespace, unique_key) where unique_key is not null;
-create index tasks_admitted on tasks (namespace, limit_key) where limit_key is not null and (hold & 1) = 0;
+create index tasks_admitted on tasks (namespace, limit_key) where limit_key is not null and (blocked_by & 1) = 0;
 create index tasks_over_limit on tasks (namespace, limit_key, priority, due_at, id)
-  where limit_key is not null and hold = 1 and owner_id is null and wake_at is null;
+  where limit_key is not null and blocked_by = 1 and owner_id is null and wake_at is null;
 
 -- Written so that no query is taken to mean this one by mistake, which would then sort all that waits for any key.
-create index tasks_over_limit_queue on tasks (queue_id) where hold - 1 = 0 and owner_id is null and wake_at is null;
+create index tasks_over_limit_queue on tasks (queue_id) where blocked_by - 1 = 0 and owner_id is null and wake_at is null;
 
 -- Members of a tree other than its root.
 create index tasks_root on tasks (root_id) where root_id <> id;
 create index tasks_turns on tasks (queue_id, priority, fairness_key, due_at)
   where fairness_key is not null and owner_id is null and wake_at is null;
 create index tasks_turn_heads on tasks (queue_id, priority, due_at)
-  where fairness_key is not null and owner_id is null and wake_at is null and (hold & ~1) = 0;
+  where fairness_key is not null and owner_id is null and wake_at is null and (blocked_by & ~1) = 0;
 
 -- The indexes of live tasks come after the large ones, because each locks out claims and renewals until the transaction ends.
 create index tasks_created on tasks (created_at, id);
@@ -369,7 +369,7 @@ create table runs (
   awaiting integer not null default 0,
   deadline_at bigint,
   fairness_key text,
-  chain_id uuid,
+  lineage_id uuid,
   link integer not null default 0
 ) with (fillfactor = 80);
 create unique index runs_idempotency_key on runs (namespace, idempotency_key) where idempotency_key is not null;
@@ -382,7 +382,7 @@ create index runs_workflow on runs (workflow collate "C", created_at, id);
 create index runs_error on runs (namespace, created_at, id) where error is not null;
 create index runs_words on runs using gin (treadle_words(error)) where error is not null;
 create index runs_trace on runs (trace_id) where root_id = id and trace_id <> id::text;
-create unique index runs_chain on runs (chain_id, link) where chain_id is not null;
+create unique index runs_chain on runs (lineage_id, link) where lineage_id is not null;
 alter table runs set (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 create table steps (
@@ -689,7 +689,7 @@ begin
       select count(*)
       from (
         select from tasks as t
-        where t.queue_id = queue.id and t.owner_id is null and t.wake_at is null and t.hold in (0, 1)
+        where t.queue_id = queue.id and t.owner_id is null and t.wake_at is null and t.blocked_by in (0, 1)
         limit queue.backlog_limit
       ) as waiting
     ) >= queue.backlog_limit then
@@ -701,7 +701,7 @@ begin
 
   for attempt in 1 .. 5 loop
     -- With a limit key it waits to be admitted, which workers do for it within a second.
-    insert into tasks (id, queue_id, namespace, priority, due_at, hold, state, wake_at, claim_version, attempt, failures, takeovers,
+    insert into tasks (id, queue_id, namespace, priority, due_at, blocked_by, state, wake_at, claim_version, attempt, failures, takeovers,
       version, created_at, deadline_at, timeout_for, progress_for, root_id, trace_id, limit_key, unique_key, policy, payload,
       created_by)
     select new_id, queue.id, namespace_, coalesce((spec ->> 'priority')::integer, 0), now_at + delay_for,

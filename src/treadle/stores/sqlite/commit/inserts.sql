@@ -16,7 +16,7 @@ set owner_id = r.value ->> 1, claim_version = 1, claimed_at = :now, heartbeat_at
   wake_at = :now + (r.value ->> 2)
 from jsonb_each(:rows) as r
 where tasks.id = r.value ->> 0 and tasks.claim_version = 0 and tasks.version = 0
-  and tasks.owner_id is null and tasks.wake_at is null and tasks.hold = 0
+  and tasks.owner_id is null and tasks.wake_at is null and tasks.blocked_by = 0
   and not exists (select 1 from queues where queues.id = tasks.queue_id and queues.slowed);
 update limits
 set tokens = min(burst, tokens + rate * max(:now - tokens_at, 0) / 1000.0) - used.count, tokens_at = max(tokens_at, :now)

@@ -12,14 +12,14 @@ from (
 ) as new
 where runs.id = new.run_id and runs.finished_at is null;
 update tasks
-set wake_at = null, hold = iif(limit_key is not null and hold <> 0, hold | 1, hold)
+set wake_at = null, blocked_by = iif(limit_key is not null and blocked_by <> 0, blocked_by | 1, blocked_by)
 where run_id in (
     select runs.id
     from jsonb_each(:rows) as r cross join runs on runs.id = r.value ->> 1
     where runs.finished_at is null and runs.awaiting = 0 and not exists (select 1 from mail where mail.id = r.value ->> 0)
   )
   and step_id is null and owner_id is null and wake_at is not null and state = 'pending'
-returning run_id, queue_id, hold, namespace, limit_key;
+returning run_id, queue_id, blocked_by, namespace, limit_key;
 insert into mail (id, run_id, step_id, name, body, at)
 select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, :now
 from jsonb_each(:rows) as r

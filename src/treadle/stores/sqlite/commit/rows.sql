@@ -10,13 +10,13 @@ where runs.id = r.value ->> 0;
 insert into runs (id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs, outputs,
   error,
   failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at, finished_at,
-  deadline_at, fairness_key, chain_id, link)
+  deadline_at, fairness_key, lineage_id, link)
 select r.value ->> 'id', r.value ->> 'namespace', r.value ->> 'kind', r.value ->> 'flow_id', r.value ->> 'workflow',
   r.value ->> 'state', r.value ->> 'version', r.value ->> 'transitions', r.value ->> 'steps', r.value ->> 'task_list',
   r.value ->> 'priority', r.value ->> 'inputs', r.value ->> 'outputs', r.value ->> 'error', r.value ->> 'failed_step_id',
   r.value ->> 'idempotency_key', r.value ->> 'parent_id', r.value ->> 'parent_step_id', r.value ->> 'awaiting',
   r.value ->> 'root_id', r.value ->> 'trace_id', :now, null, r.value ->> 'deadline_at', r.value ->> 'fairness_key',
-  r.value ->> 'chain_id', r.value ->> 'link'
+  r.value ->> 'lineage_id', r.value ->> 'link'
 from jsonb_each(:runs) as r
 where true
 on conflict do nothing
@@ -95,29 +95,29 @@ select r.value ->> 0, r.value ->> 1 from jsonb_each(:rows) as r where true on co
 -- Set the run-paused bit of the run's live tasks, except those that await an external job; unclaimed ones lose their slot
 -- under a limit. Return the limit keys.
 update tasks
-set hold = hold | 4 | (limit_key is not null and owner_id is null)
+set blocked_by = blocked_by | 4 | (limit_key is not null and owner_id is null)
 where run_id = :run_id and state <> 'awaiting_external'
 returning null, namespace, limit_key;
 
 -- name: free_run
 -- Clear the run-paused bit of the run's live tasks; return the queues in which tasks became ready, and limit keys.
 update tasks
-set hold = hold & ~4
+set blocked_by = blocked_by & ~4
 where run_id = :run_id
-returning iif(hold = 0 and owner_id is null and wake_at is null, queue_id, null), namespace, limit_key;
+returning iif(blocked_by = 0 and owner_id is null and wake_at is null, queue_id, null), namespace, limit_key;
 
 -- name: limit_task
 -- Set the limit key of a live task; without an owner, it waits to be admitted. Return the namespace, the old and the new key.
 select namespace, limit_key, :key from tasks where id = :task_id;
 update tasks
-set limit_key = :key, hold = iif(:key is null, hold & ~1, hold | (owner_id is null))
+set limit_key = :key, blocked_by = iif(:key is null, blocked_by & ~1, blocked_by | (owner_id is null))
 where id = :task_id;
 
 -- name: list_ready_queues_of
 -- List the queues in which tasks are ready.
 select distinct t.queue_id
 from json_each(:ids) as w cross join tasks as t on t.id = w.value
-where t.owner_id is null and t.wake_at is null and t.hold = 0;
+where t.owner_id is null and t.wake_at is null and t.blocked_by = 0;
 
 -- name: cancel_run_tasks
 -- Move the run's live tasks to finished, as canceled; return their limit keys. With an inbox, only those that are not in progress,
@@ -166,7 +166,7 @@ select id from tasks where {sql:to_cancel};
 
 -- name: put_checkpoints
 -- Store steps (unit, task, claim version, owner, step ...), each under the claim of its unit, if it is held; of a step given twice,
--- the last one. Return the units and the hold of their tasks.
+-- the last one. Return the units and the block reasons of their tasks.
 insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, body, created_at, updated_at)
 select r.value ->> 4, r.value ->> 5, r.value ->> 6, r.value ->> 7, r.value ->> 8, r.value ->> 9, r.value ->> 10, r.value ->> 11,
   r.value ->> 12, :now, :now
@@ -175,7 +175,7 @@ where t.claim_version = r.value ->> 2 and t.owner_id = r.value ->> 3
 on conflict (id) do update
 set ordinal = excluded.ordinal, kind = excluded.kind, name = excluded.name, facet = excluded.facet, state = excluded.state,
   body = excluded.body, updated_at = excluded.updated_at;
-select distinct r.value ->> 0, t.hold
+select distinct r.value ->> 0, t.blocked_by
 from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 1
 where t.claim_version = r.value ->> 2 and t.owner_id = r.value ->> 3;
 

@@ -10,7 +10,7 @@ from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 0
 where t.claim_version = r.value ->> 1 and t.owner_id is r.value ->> 2 and (:limited or t.limit_key is null);
 delete from tasks where id in (select id from finished where seq >= {sql:sqlite_first_seq});
 
--- name: park
+-- name: requeue
 -- Give tasks (id, state, actor, ...) new values and no owner, unless it stays, and log the transition of those that are not quiet.
 update seqs set value = value + json_array_length(:rows) where name = 'transition';
 insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
@@ -22,7 +22,7 @@ from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 0
 where not r.value ->> 13;
 update tasks
 set state = r.value ->> 4, attempt = r.value ->> 5, failures = r.value ->> 6, takeovers = r.value ->> 7,
-  hold = iif(r.value ->> 4 = 'awaiting_external', 0, tasks.hold & 4) | iif(r.value ->> 3 = 'resume', 0, tasks.hold & 8)
+  blocked_by = iif(r.value ->> 4 = 'awaiting_external', 0, tasks.blocked_by & 4) | iif(r.value ->> 3 = 'resume', 0, tasks.blocked_by & 8)
     | (r.value ->> 8) | (tasks.limit_key is not null and not (r.value ->> 15)),
   owner_id = iif(r.value ->> 15, tasks.owner_id, null),
   wake_at = iif(r.value ->> 15, tasks.wake_at, :now + (r.value ->> 9)),
@@ -53,7 +53,7 @@ set checkpoint = r.value ->> 1,
 from jsonb_each(:rows) as r
 where tasks.id = r.value ->> 0;
 
--- name: revive
+-- name: redrive
 -- Make finished tasks (id, transition, actor, payload, failures, delay) live again: their end goes to the log, followed by the
 -- transition. A unique key that was taken meanwhile is dropped, and a task without a limit key gets its queue's. Return ids and
 -- keys.
@@ -70,8 +70,8 @@ insert into log (seq, at, entity, entity_id, version, transition, from_state, to
 select {sql:sqlite_first_seq} + r.key, :now, 'task', f.id, f.version + 1, r.value ->> 1, f.state, 'pending', r.value ->> 2,
   f.claim_version, f.run_id, f.root_id, f.trace_id
 from jsonb_each(:rows) as r cross join finished as f on f.id = r.value ->> 0;
-insert into tasks ({revived}, due_at, wake_at, hold, state, attempt, failures, takeovers, version, limit_key, payload, unique_key)
-select {f.revived}, :now, :now + (r.value ->> 5), coalesce(f.limit_key, queue.limit_key) is not null, 'pending',
+insert into tasks ({redriven}, due_at, wake_at, blocked_by, state, attempt, failures, takeovers, version, limit_key, payload, unique_key)
+select {f.redriven}, :now, :now + (r.value ->> 5), coalesce(f.limit_key, queue.limit_key) is not null, 'pending',
   f.attempt + (f.claim_version > 0), r.value ->> 4, 0, f.version + 1, coalesce(f.limit_key, queue.limit_key),
   coalesce(r.value ->> 3, f.payload),
   case
@@ -85,7 +85,7 @@ from jsonb_each(:rows) as r
 returning id, namespace, limit_key;
 delete from finished where id in (select r.value ->> 0 from jsonb_each(:rows) as r);
 
--- name: amend
+-- name: discard_finished
 -- Replace the ends of finished tasks (id, transition, state, actor); the old ends go to the log.
 update seqs set value = value + json_array_length(:rows) where name = 'transition';
 insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,

@@ -3,7 +3,7 @@
 create temp view live as
 select t.id, t.created_at, t.run_id, t.owner_id, l.namespace, l.kind, l.task_list, l.name,
   case
-    when t.hold & ~1 then 'paused'
+    when t.blocked_by & ~1 then 'paused'
     when t.owner_id is not null and t.state = 'pending' then 'running'
     else t.state
   end as shown_state,

@@ -33,7 +33,7 @@ create table tasks (
   namespace text not null,
   priority integer not null,
   due_at integer not null,
-  hold integer not null,
+  blocked_by integer not null,
   state text not null check (state in ('pending', 'awaiting_approval')),
   wake_at integer,
   owner_id text,
@@ -67,24 +67,24 @@ create table tasks (
   created_by text,
   check (owner_id is null or wake_at is not null)
 ) strict;
-create index tasks_ready on tasks (queue_id, priority, due_at, id) where owner_id is null and wake_at is null and hold = 0;
+create index tasks_ready on tasks (queue_id, priority, due_at, id) where owner_id is null and wake_at is null and blocked_by = 0;
 create index tasks_wake on tasks (wake_at) where wake_at is not null;
 create index tasks_run on tasks (run_id) where run_id is not null;
 create unique index tasks_step on tasks (step_id) where step_id is not null;
 create unique index tasks_unique_key on tasks (namespace, unique_key) where unique_key is not null;
-create index tasks_admitted on tasks (namespace, limit_key) where limit_key is not null and (hold & 1) = 0;
+create index tasks_admitted on tasks (namespace, limit_key) where limit_key is not null and (blocked_by & 1) = 0;
 create index tasks_over_limit on tasks (namespace, limit_key, priority, due_at, id)
-  where limit_key is not null and hold = 1 and owner_id is null and wake_at is null;
+  where limit_key is not null and blocked_by = 1 and owner_id is null and wake_at is null;
 
 -- Written so that no query is taken to mean this one by mistake, which would then sort all that waits for any key.
-create index tasks_over_limit_queue on tasks (queue_id) where hold - 1 = 0 and owner_id is null and wake_at is null;
+create index tasks_over_limit_queue on tasks (queue_id) where blocked_by - 1 = 0 and owner_id is null and wake_at is null;
 
 -- Members of a tree other than its root.
 create index tasks_root on tasks (root_id) where root_id <> id;
 create index tasks_turns on tasks (queue_id, priority, fairness_key, due_at)
   where fairness_key is not null and owner_id is null and wake_at is null;
 create index tasks_turn_heads on tasks (queue_id, priority, due_at)
-  where fairness_key is not null and owner_id is null and wake_at is null and (hold & ~1) = 0;
+  where fairness_key is not null and owner_id is null and wake_at is null and (blocked_by & ~1) = 0;
 create index tasks_created on tasks (created_at, id);
 create index tasks_error on tasks (created_at, id) where error is not null;
 create index tasks_trace on tasks (trace_id) where root_id = id and trace_id is not null;
@@ -278,7 +278,7 @@ create table runs (
   awaiting integer not null default 0,
   deadline_at integer,
   fairness_key text,
-  chain_id text,
+  lineage_id text,
   link integer not null default 0
 ) strict;
 create unique index runs_idempotency_key on runs (namespace, idempotency_key) where idempotency_key is not null;
@@ -289,7 +289,7 @@ create index runs_created on runs (created_at, id);
 create index runs_workflow on runs (workflow, created_at, id);
 create index runs_state on runs (namespace, state, created_at, id);
 create index runs_trace on runs (trace_id) where root_id = id and trace_id <> id;
-create unique index runs_chain on runs (chain_id, link) where chain_id is not null;
+create unique index runs_chain on runs (lineage_id, link) where lineage_id is not null;
 
 create table steps (
   id text primary key not null,
