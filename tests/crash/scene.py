@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -20,17 +22,24 @@ from treadle.model.names import ENGINE_LIST
 from treadle.settings import Settings, child_environment
 
 ROOT = Path(__file__).parents[2]
+UNSHARE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 
 class Child:
     """A process of the test's own."""
 
-    def __init__(self, url: str, log: Path, arguments: list[str]) -> None:
+    def __init__(self, url: str, log: Path, arguments: list[str], *, isolated: bool = False) -> None:
+        """`isolated`: as pid 1 of a pid namespace of its own, like the only process of a container."""
         self._log = log
         with log.open("wb") as output:
             environment = child_environment(TREADLE_STORE=url)
             fd = output.fileno()
-            self._process = start("tests.crash.child", arguments, cwd=ROOT, environment=environment, stdout=fd, stderr=fd)
+            self._process: Any
+            if isolated:
+                words = [*UNSHARE, sys.executable, "-m", "tests.crash.child", *arguments]
+                self._process = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=fd, stderr=fd)
+            else:
+                self._process = start("tests.crash.child", arguments, cwd=ROOT, environment=environment, stdout=fd, stderr=fd)
         self.pid = self._process.pid
 
     @property
@@ -78,15 +87,15 @@ class Scene:
         self._effects = folder / "effects"
         self._children: list[Child] = []
 
-    def start(self, role: str, *arguments: object) -> Child:
+    def start(self, role: str, *arguments: object, isolated: bool = False) -> Child:
         options = [role, "--effects", str(self._effects), "--go", str(self.go), *map(str, arguments)]
-        child = Child(self.url, self._folder / f"child-{len(self._children)}.log", options)
+        child = Child(self.url, self._folder / f"child-{len(self._children)}.log", options, isolated=isolated)
         self._children.append(child)
         return child
 
-    async def start_worker(self, *arguments: object) -> Child:
+    async def start_worker(self, *arguments: object, isolated: bool = False) -> Child:
         """A worker that has started to claim."""
-        child = self.start("worker", *arguments)
+        child = self.start("worker", *arguments, isolated=isolated)
         await child.told("ready")
         return child
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
 import pytest
 from tests.crash.private_server import PrivateServer, private_server
-from tests.crash.scene import Child, Scene, until
+from tests.crash.scene import UNSHARE, Child, Scene, until
 from tests.crash.test_lease_sidecar import sidecars_of
 
 from treadle.kernel.queue.why import shown_server_state
@@ -69,6 +70,32 @@ async def test_a_worker_that_starts_after_the_only_one_was_killed_takes_over_bef
     assert await scene.engine.kernel.store.now() < ends_at
     assert (ended.state, ended.attempt) == ("completed", 2)
     assert second.exit_code is None
+
+
+def has_namespaces() -> bool:
+    try:
+        return subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not has_namespaces(), reason="namespaces cannot be created here")
+@pytest.mark.parametrize("name", ["named", "unnamed"])
+async def test_workers_that_are_pid_1_of_their_containers_leave_each_others_work_alone(scene: Scene, name: str) -> None:
+    """They share the host name, and with it the default name of earlier versions, or the name of one configuration."""
+    named = ("--name", "HOST-1") if name == "named" else ()
+    tasks = [(await scene.engine.enqueue("gated")).id for _ in range(5)]
+    workers = [await scene.start_worker("--lease", LEASE, *named, isolated=True)]
+    await until(lambda: len(scene.effects("gated")) == 5, *workers)
+    for _ in range(2):
+        workers.append(await scene.start_worker("--lease", LEASE, *named, isolated=True))
+        assert workers[-1].events("Recovered") == []
+    assert {server.pid for server in await scene.engine.kernel.store.servers.list_all()} == {1}
+    assert await scene.engine.kernel.store.tasks.list_matching(TaskFilter(held=True, name="gated"), 10) != []
+    scene.go.touch()
+    ended = await scene.finished(tasks)
+    assert {(task.state, task.attempt, task.takeovers) for task in ended} == {("completed", 1, 0)}
+    assert len(scene.effects("gated")) == 5
 
 
 async def until_tied(scene: Scene, *children: Child) -> None:

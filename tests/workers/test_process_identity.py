@@ -78,6 +78,12 @@ def test_a_process_in_another_pid_namespace_has_another_kernel() -> None:
         pytest.skip("namespaces cannot be created here")
     assert found.split("/")[0] == str(KERNEL).split("/")[0]
     assert has_ended(f"{found} 1:1", KERNEL) is None
+    words.remove("--mount-proc")  # it sees the processes of the namespace around it under other pids
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == "None"
+
+
+def test_a_process_of_a_host_with_another_name_cannot_be_judged() -> None:
+    assert has_ended(f"{kernel_identity('elsewhere')} 1073741824:1", KERNEL) is None
 
 
 def test_a_system_without_proc_is_known_by_its_host_and_network_address(tmp_path: Path) -> None:

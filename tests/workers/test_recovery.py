@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from tests.engines import ALL, SHARED, make_engine, url_of
 from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine
+from treadle.engine.machine import SystemMachine, kernel_identity, process_identity
 from treadle.kernel.effects.decide import Begin, Effect
 from treadle.kernel.queue.service import Queue
 from treadle.kernel.recovery import RecoveringServer
@@ -30,6 +30,8 @@ from treadle.model.tasks import Server, Task
 from treadle.settings import Settings
 
 HOST = socket.gethostname()
+KERNEL = kernel_identity(HOST) or ""
+BOOT, *SPACES, _ = KERNEL.split("/")
 
 
 @pytest.fixture(params=ALL)
@@ -50,7 +52,8 @@ def dead_pid() -> int:
 
 
 def server(engine: Engine, name: str = "billing-1", pid: int | None = None, **fields: Any) -> Server:
-    known = {"id": engine.kernel.ids.new_id(), "name": name, "host": HOST, "pid": dead_pid() if pid is None else pid}
+    pid = dead_pid() if pid is None else pid
+    known = {"id": engine.kernel.ids.new_id(), "name": name, "host": HOST, "pid": pid, "process": f"{KERNEL} {pid}:1"}
     return Server(**known | {"version": "1", "state": "running"} | fields)
 
 
@@ -63,8 +66,8 @@ async def held_by(engine: Engine, owner: Server, lease_for: int = 60_000) -> Tas
     return taken
 
 
-def place(alive: Sequence[int] = (), name: str = "billing-1", **fields: Any) -> RecoveringServer:
-    return RecoveringServer(**{"name": name, "host": HOST, "is_alive": lambda pid: pid in alive} | fields)
+def place(name: str = "billing-1") -> RecoveringServer:
+    return RecoveringServer(name, HOST, SystemMachine().has_ended)
 
 
 async def test_tasks_of_an_earlier_process_of_this_server_are_ready_immediately(url: str) -> None:
@@ -83,26 +86,56 @@ async def test_tasks_of_an_earlier_process_of_this_server_are_ready_immediately(
         assert (await engine.kernel.verify()).holds
 
 
-@pytest.mark.parametrize(
-    "fields", [{"name": "billing-2"}, {"host": "elsewhere"}, {"state": "stopped"}, {"pid": 1}, {"state": "error"}]
-)
-async def test_tasks_of_other_servers_are_left_alone(url: str, fields: dict[str, Any]) -> None:
+GONE = "1073741824:1"
+"""A process with a pid that no process can have."""
+OWN = process_identity(KERNEL, os.getpid())
+UNKNOWN = {
+    "none": None,
+    "another boot": f"{BOOT[::-1]}/{'/'.join(SPACES)}/{HOST} {GONE}",
+    "another pid namespace": f"{BOOT}/pid:[1]/{'/'.join(SPACES[1:])}/{HOST} {GONE}",
+    "another host with the boot id of a copied machine": f"{BOOT}/{'/'.join(SPACES)}/elsewhere {GONE}",
+    "without a host, of another version": f"{BOOT}/{'/'.join(SPACES)} {GONE}",
+    "without a process": KERNEL,
+    "not a process": f"{KERNEL} one:two",
+    "empty": "",
+}
+"""Identities of processes that cannot be seen from here."""
+
+
+@pytest.mark.parametrize("fields", [{}, {"name": "billing-2"}, {"host": "elsewhere"}, {"pid": 1}, {"pid": os.getpid()}], ids=str)
+async def test_a_process_that_is_seen_to_have_ended_is_dead_under_any_name(url: str, fields: dict[str, Any]) -> None:
     async with make_engine(url) as engine:
-        other = server(engine, **fields)
+        task = await held_by(engine, server(engine, **fields | {"process": f"{KERNEL} {GONE}"}))
+        assert (await engine.kernel.recovery.recover(place())).own_tasks == 1
+        assert (await engine.get_task(task.id)).owner_id is None
+
+
+@pytest.mark.parametrize("pid", [1, os.getpid(), 1073741824])
+@pytest.mark.parametrize("process", UNKNOWN.values(), ids=UNKNOWN)
+async def test_a_process_that_cannot_be_seen_is_alive_under_any_name_and_pid(url: str, process: str | None, pid: int) -> None:
+    """Workers that are each pid 1 of a container of their own may share the host name, and so the name of the server."""
+    async with make_engine(url) as engine:
+        other = server(engine, pid=pid, process=process)
         task = await held_by(engine, other)
-        report = await engine.kernel.recovery.recover(place(alive=[1]))
+        report = await engine.kernel.recovery.recover(place())
         assert (report.own_tasks, report.expired_leases, report.did) == (0, 0, False)
         assert (await engine.get_task(task.id)).owner_id == other.id
 
 
-async def test_servers_of_this_process_count_as_alive_despite_an_equal_pid(url: str) -> None:
+@pytest.mark.parametrize("fields", [{"process": OWN}, {"state": "stopped"}, {"state": "error"}], ids=str)
+async def test_tasks_of_live_and_of_ended_servers_are_left_alone(url: str, fields: dict[str, Any]) -> None:
     async with make_engine(url) as engine:
-        twin = server(engine, pid=os.getpid())
-        task = await held_by(engine, twin)
-        assert not (await engine.kernel.recovery.recover(place(owner_ids=[twin.id]))).did
-        assert (await engine.get_task(task.id)).owner_id == twin.id
-        # Where pids start anew, as in containers, an earlier process may have had ours.
-        assert (await engine.kernel.recovery.recover(place())).own_tasks == 1
+        other = server(engine, **fields)
+        task = await held_by(engine, other)
+        assert not (await engine.kernel.recovery.recover(place())).did
+        assert (await engine.get_task(task.id)).owner_id == other.id
+
+
+async def test_workers_without_a_name_have_different_names(tmp_path: Path) -> None:
+    async with make_engine(f"sqlite:///{tmp_path / 'treadle.db'}") as engine, engine.worker(), engine.worker():
+        names = [each.name for each in await engine.kernel.store.servers.list_all()]
+    assert len({*names}) == 2
+    assert all(str(name).startswith(f"{HOST}-{os.getpid()}-") for name in names)
 
 
 async def test_an_expired_lease_of_any_server_is_taken_over(url: str) -> None:
@@ -150,7 +183,7 @@ async def test_two_live_workers_take_nothing_from_each_other(shared_url: str) ->
         task = await first.enqueue("work")
         await asyncio.wait_for(started.wait(), BOUND)
         async with second.worker(name="billing-1"):
-            assert (await second.kernel.recovery.recover(RecoveringServer("billing-1", HOST, lambda pid: True))).did is False
+            assert (await second.kernel.recovery.recover(place())).did is False
             go.set()
             assert await first.result(task, timeout=BOUND) == {"attempt": 1}
     assert ran == [1]

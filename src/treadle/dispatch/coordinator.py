@@ -33,7 +33,7 @@ from treadle.dispatch.records import (
     worker_of,
 )
 from treadle.engine import Engine
-from treadle.engine.machine import HostMachine, SystemMachine
+from treadle.engine.machine import HostMachine, SystemMachine, default_name
 from treadle.kernel.queue.decide import TaskDecision, failure, policy_of, refusal, settlement, settlement_of
 from treadle.kernel.queue.service import Enqueued, Queue
 from treadle.kernel.queue.waker import Waker
@@ -335,7 +335,8 @@ class AgentCoordinator:
         """
         if self._host is not None:
             raise WorkerUnavailable("This coordinator already runs a handler; stop it first, or create another coordinator.")
-        name = check_key(worker_id, "worker id") if worker_id is not None else f"{self._machine.host}-{self._machine.pid}"
+        own_name = default_name(self._machine, self._holder.owner_id)
+        name = own_name if worker_id is None else check_key(worker_id, "worker id")
         seconds = milliseconds(grace, "grace") / 1000
 
         async def begin() -> DispatchHost:

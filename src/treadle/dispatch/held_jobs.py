@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from treadle.dispatch.config import DispatchConfig
 from treadle.engine import Engine
-from treadle.engine.machine import HostMachine
+from treadle.engine.machine import HostMachine, default_name
 from treadle.kernel.store.ports import SERVERS
 from treadle.kernel.takeover import FailureDetector
 from treadle.kernel.telemetry.events import LeaseLost, LoopError
@@ -54,7 +54,7 @@ class HeldJobs:
         self.lease_for = round(engine.kernel.settings.lease * 1000)
         self.state = "starting"
         self.handled = self.failed = 0
-        self._name = f"{machine.host}-{machine.pid}"
+        self._name = default_name(machine, self.owner_id)
         self.held: dict[str, HeldJob] = {}
         """Jobs by the ids of their tasks."""
         self.lost: OrderedDict[str, Claim] = OrderedDict()

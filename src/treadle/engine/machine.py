@@ -30,11 +30,6 @@ class HostMachine(Protocol):
     """The host name."""
     pid: int
     """The pid of this process."""
-    owner_ids: set[str]
-    """Owner ids of the worker hosts started in this process; they live as long as it does."""
-
-    def is_alive(self, pid: int) -> bool:
-        """Whether another process of this machine has that pid. This process does not count: the pid was reused."""
 
     def identity(self) -> str | None:
         """Return the identity of this process, with its lease sidecar; None if it has none. Any thread may call it."""
@@ -55,7 +50,9 @@ class HostMachine(Protocol):
         """Tick the renewer even while the event loop is blocked; return a function that stops it after a last heartbeat."""
 
 
-_HERE: set[str] = set()
+def default_name(machine: HostMachine, owner_id: str) -> str:
+    """Return a name for a server that was started without one: new for each start, because containers share hosts and pids."""
+    return f"{machine.host}-{machine.pid}-{owner_id[-6:]}"
 
 
 class SystemMachine:
@@ -64,12 +61,7 @@ class SystemMachine:
     def __init__(self) -> None:
         self.host = socket.gethostname()
         self.pid = os.getpid()
-        self.owner_ids = _HERE
         self._kernel = kernel_identity(self.host)
-
-    def is_alive(self, pid: int) -> bool:
-        """Look for the process; a zombie, which has ended but was not reaped, is not alive."""
-        return pid != self.pid and not pid_has_ended(pid)
 
     def identity(self) -> str | None:
         """Return the identity of this process and its sidecars."""
@@ -109,10 +101,10 @@ class SystemMachine:
 #
 # The identity of a process: text by which other processes of the same kernel can see whether it has ended.
 #
-# It names the kernel and its namespaces, and the pid and start time of the process and of its lease sidecars, which act for the
-# workers after its death: the workers' work is free for others only when all have ended. Processes of another boot, machine or
-# container have another kernel part, and cannot be judged. Systems without /proc have no start times: there a reused pid counts
-# as alive.
+# It names the kernel with its namespaces and host name, and the pid and start time of the process and of its lease sidecars, which
+# act for the workers after its death: the workers' work is free for others only when all have ended. Processes of another boot,
+# machine or container have another kernel part, and cannot be judged (D80). Systems without /proc have no start times: there a
+# reused pid counts as alive.
 
 _PROC = Path("/proc")
 _ENDED = ("Z", "X", "x")
@@ -121,11 +113,15 @@ _RANDOM_NODE = 1 << 40
 
 
 def kernel_identity(host: str, proc: Path = _PROC) -> str | None:
-    """Return the identity of this kernel with its namespaces; None if it has none."""
+    """Return the identity of this kernel with its namespaces and the host; None if it has none.
+
+    A /proc of another pid namespace, in which this process has another pid, does not show the processes that signals reach.
+    """
     try:
         boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
         spaces = [str((proc / "self/ns" / name).readlink()) for name in ("pid", "time") if (proc / "self/ns" / name).is_symlink()]
-        return "/".join((boot, *spaces)) if boot and spaces else None
+        own = str((proc / "self").readlink()) == str(os.getpid())
+        return "/".join((boot, *spaces, host.replace(" ", "-"))) if boot and spaces and own else None
     except OSError:
         node = uuid.getnode()
         return None if proc.exists() or node & _RANDOM_NODE else f"{host.replace(' ', '-')}/{node:012x}"

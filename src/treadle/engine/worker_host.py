@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from treadle.engine.machine import HostMachine, SystemMachine
+from treadle.engine.machine import HostMachine, SystemMachine, default_name
 from treadle.kernel.core import STORE_TIMEOUT
 from treadle.kernel.queue.engine_tasks import cancel_work, expire_run
 from treadle.kernel.queue.waker import Waker
@@ -105,8 +105,7 @@ class WorkerHost:
             poll_every=poll_every or next(polls, kernel.settings.poll_interval),
         )
         self.owner_id = owner_id or kernel.ids.new_id()
-        self._machine.owner_ids.add(self.owner_id)
-        self._name = name or f"{self._machine.host}-{self._machine.pid}"
+        self._name = name or default_name(self._machine, self.owner_id)
         self._state = "starting"
         self._executor = self._machine.executor(threads)
         self._scan_executor = self._machine.executor(SCAN_CONCURRENCY)  # separate: scans and handlers do not delay each other
@@ -311,7 +310,7 @@ class WorkerHost:
         """Clean up after crashed processes before anything is claimed."""
         machine = self._machine
         has_ended = machine.has_ended if self._kernel.settings.fast_takeover else lambda process: None
-        place = RecoveringServer(self._name, machine.host, machine.is_alive, machine.owner_ids, has_ended)
+        place = RecoveringServer(self._name, machine.host, has_ended)
         report = await self._kernel.recovery.recover(place)
         if report.did:
             missed = [f"{service} {note.name}: {note.text}" for service, notes in report.others.items() for note in notes]

@@ -9,7 +9,7 @@ An effect that was interrupted is resolved when its task runs again (`kernel.eff
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -64,14 +64,11 @@ class Described(Protocol):
 
 
 class RecoveringServer(msgspec.Struct, frozen=True):
-    """The recovering server: its host, its name if it has one, and checks whether processes are alive."""
+    """The recovering server: its name if it has one, its host, and its view of the processes of its kernel."""
 
     name: str | None
     host: str
-    is_alive: Callable[[int], bool]
-    owner_ids: Collection[str] = ()
-    """Ids of the servers in this process, which are alive."""
-    has_ended: HasEnded = lambda process: None
+    has_ended: HasEnded
 
 
 class RecoveryReport(msgspec.Struct):
@@ -190,16 +187,15 @@ class Recovery(Service):
 
     @staticmethod
     def _earlier(servers: Sequence[Server], place: RecoveringServer) -> list[Server]:
-        """Servers that never reported their stop, and whose process has ended: of this kernel with any name, or of this name and
-        host. Remote workers have no process to check.
+        """Servers that never reported their stop, and whose process is seen to have ended (D80).
+
+        Names, hosts and pids prove nothing: containers share them. A process that cannot be seen counts as alive.
         """
-        earlier = []
-        for server in servers:
-            if server.state not in _OVER and server.pid != 0 and server.id not in place.owner_ids:
-                ended = None if server.process is None else place.has_ended(server.process)
-                if ended or (ended is None and _is_of(server, place) and not place.is_alive(server.pid)):
-                    earlier.append(server)
-        return earlier
+        return [
+            server
+            for server in servers
+            if server.state not in _OVER and server.process is not None and place.has_ended(server.process)
+        ]
 
     async def _tasks(self, which: TaskFilter) -> list[Task]:
         return await _first(every_task(self._store, which))

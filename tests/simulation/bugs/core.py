@@ -133,7 +133,7 @@ def starting_takes_what_others_hold(patch: pytest.MonkeyPatch) -> None:
     """A start-up frees the work of all other servers, dead or not."""
 
     def earlier(servers: Sequence[Server], place: RecoveringServer) -> list[Server]:
-        return [server for server in servers if server.state not in ("stopped", "error") and server.id not in place.owner_ids]
+        return [server for server in servers if server.state not in ("stopped", "error") and server.name != place.name]
 
     patch.setattr(Recovery, "_earlier", staticmethod(earlier))
 

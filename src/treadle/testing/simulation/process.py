@@ -114,7 +114,6 @@ class Process:
         self.shown = f"{name}.{pid}"
         self.clock = VirtualClock(simulation.loop, simulation.faults.offset())
         self.ids = SeededIds(simulation.rng.getrandbits(64), self.clock)
-        self.owner_ids: set[str] = set()
         self.alive = True
         self.stalled_until = 0.0
         self.gone = asyncio.Event()
@@ -189,10 +188,6 @@ class Process:
             raise asyncio.CancelledError
 
     # the machine of a worker host: `treadle.engine.machine.HostMachine`
-
-    def is_alive(self, pid: int) -> bool:
-        """Whether another live process of the simulation has that pid."""
-        return pid != self.pid and self.simulation.is_alive(pid)
 
     def identity(self) -> str | None:
         """Return the pid, which no other process of the simulation gets; None in histories that only know leases."""

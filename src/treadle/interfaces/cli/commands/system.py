@@ -58,7 +58,10 @@ async def recover(
     dry_run: Annotated[bool, option("--dry-run", help="Change nothing; print the actions")] = False,
     name: Annotated[
         str | None,
-        option(metavar="NAME", help="Act as the server with this name on this host: release the leases of its earlier processes"),
+        option(
+            metavar="NAME",
+            help="Act as the server with this name on this host: its earlier processes count as stopped, not as lost",
+        ),
     ] = None,
 ) -> None:
     """Clean up after crashed processes: approvals, expired leases, schedules, watchers. Never touches the live work of others.
@@ -69,7 +72,7 @@ async def recover(
     from treadle.kernel.recovery import RecoveringServer
 
     machine = SystemMachine()
-    place = RecoveringServer(name, machine.host, machine.is_alive, has_ended=machine.has_ended)
+    place = RecoveringServer(name, machine.host, machine.has_ended)
     async with session.engine() as engine:
         report = await engine.kernel.recovery.recover(place, dry_run=dry_run)
     session.show(msgspec.to_builtins(report), lambda: _report(report))

@@ -77,7 +77,7 @@ ServerName = Annotated[
     option(
         "--name",
         metavar="NAME",
-        help="Name of this server, unique on this host: leases of its earlier process are released immediately",
+        help="Name of this server; an earlier process with this name on this host counts as stopped, not as lost",
     ),
 ]
 
