@@ -18,7 +18,7 @@ async def factory():  # pgq run pgqueuer_app:factory
     @pgq.entrypoint(
         "resize",
         concurrency_limit=4,
-        on_failure="blocked_by",
+        on_failure="hold",
         executor_factory=lambda parameters: DatabaseRetryEntrypointExecutor(
             parameters, max_attempts=5
         ),
