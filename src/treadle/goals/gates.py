@@ -19,8 +19,9 @@ from typing import Any
 from treadle.api.objectives import GateReport, Objective, OutputBundle, Workorder
 from treadle.goals.records import FAIL, PASS
 from treadle.goals.schemas import first_error
-from treadle.goals.topology import SHIPPED_GATES, GateSpec, InvalidTopology, Topology, TopologyProblem, suggestion
+from treadle.goals.topology import SHIPPED_GATES, GateSpec, InvalidTopology, Topology, TopologyProblem
 from treadle.model.errors import Refused, TreadleError
+from treadle.model.text import suggestion
 from treadle.model.values import Json, storable
 from treadle.workers.call import Executor
 from treadle.workers.context import RegisteredHandler, make_handler

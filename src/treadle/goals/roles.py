@@ -20,11 +20,12 @@ from treadle.goals.gates import Gates
 from treadle.goals.kinds import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN, GOAL_SCHEDULE
 from treadle.goals.records import BUDGET_CODE, Status, follow_up_id
 from treadle.goals.settler import GoalSettler
-from treadle.goals.topology import MONITOR_EVERY_FOR, InvalidTopology, Topology, TopologyProblem, suggestion
+from treadle.goals.topology import MONITOR_EVERY_FOR, InvalidTopology, Topology, TopologyProblem
 from treadle.model.errors import StoreError
 from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import NewTask
+from treadle.model.text import suggestion
 from treadle.model.values import Json, decode, encode, shown, text_of
 from treadle.workers.call import Executor, call
 from treadle.workers.context import Context, RegisteredHandler, make_handler

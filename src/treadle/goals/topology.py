@@ -20,6 +20,7 @@ from treadle.goals.records import LEVELS, STANDING, TICKET, Status
 from treadle.goals.schemas import check_schema
 from treadle.model.errors import InvalidInput, MissingDependency, TreadleError
 from treadle.model.names import check_name
+from treadle.model.text import suggestion
 from treadle.model.values import Json, encode, shown
 
 _MAX_NODES = 10_000
@@ -233,12 +234,6 @@ def read_topology(
     additional = {name: role for name, role in roles.items() if role.handler is not None}
     deadlines, reviewer = parts.get("deadlines", {}), parts.get("reviewer")
     return Topology(parts.get("name", name), roles, parts["types"], deadlines, reviewer, digest, folder, additional)
-
-
-def suggestion(word: object, known: Iterable[str]) -> str:
-    """Return `; did you mean X?` if a known name is similar."""
-    near = difflib.get_close_matches(str(word), list(known), 1, 0.6)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 Check = Callable[[Any], str | None]

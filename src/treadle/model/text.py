@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 import traceback
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +21,12 @@ def printable(text: str, keep: str = "") -> str:
         return text
     allowed = _HARMLESS + keep
     return "".join(c if c.isprintable() or c in allowed else c.encode("unicode_escape").decode() for c in text)
+
+
+def suggestion(word: object, known: Iterable[str]) -> str:
+    """Return `; did you mean X?` if a known name is similar."""
+    near = difflib.get_close_matches(str(word), list(known), 1, 0.6)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def json_text(value: Any, **options: Any) -> str:

@@ -22,6 +22,7 @@ TOOLS_OF_COMMANDS = {
     "events": "event_list",
     "signal": "run_signal run_id name",
     "enqueue": "task_enqueue name",
+    "submit": "run_start flow",
     "worker": "worker_start",
     "up": "worker_start",
     "tasks list": "task_list",

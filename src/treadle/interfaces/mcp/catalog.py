@@ -16,6 +16,7 @@ from treadle.interfaces.mcp.request_context import RequestContext
 from treadle.interfaces.mcp.tool import Tool, tool
 from treadle.model.errors import InvalidInput, NotFound, TreadleError
 from treadle.model.states import RunState
+from treadle.model.text import suggestion
 from treadle.model.values import Json
 
 _COMPLETION_LIMIT = 100
@@ -126,7 +127,7 @@ TOOLS: dict[str, Tool] = {name: {tool.name: tool for tool in _ALL}[name] for nam
 def get_tool(name: str) -> Tool:
     """Return the tool, or raise `ToolNotFound`."""
     if name not in TOOLS:
-        raise NotFound(f"There is no tool {name!r}; `tool_find` lists them.", code="tool_not_found")
+        raise NotFound(f"There is no tool {name!r}; `tool_find` lists them{suggestion(name, TOOLS) or '.'}", code="tool_not_found")
     return TOOLS[name]
 
 

@@ -139,6 +139,9 @@ _RUN_ACTIONS = {
 """The next call, by the state of a run; for its id."""
 
 
+_CORRECT_FLOW = "run_start or afl_execute_workflow with a corrected flow: the flow itself fails, so a retry repeats that"
+
+
 def _run_actions(run: RunDetail) -> list[str]:
     actions = [_RUN_ACTIONS.get(run.state, "run_outputs(run_id={}, wait_for=30)").format(run.id)]
     if run.state not in _RUN_ACTIONS and run.awaited_signals:
@@ -150,8 +153,11 @@ def _step_actions(run: RunDetail, step: StepDetail) -> list[str]:
     if run.state == "paused":
         return _run_actions(run)
     if step.state == "failed" and run.state == "failed":
-        retry = f"run_retry(run_id={run.id})" if run.kind == "function" else f"afl_retry_step(step_id={step.id})"
-        return [retry, f"run_fork(run_id={run.id}, step={step.id}, result=...)"]
+        fork = f"run_fork(run_id={run.id}, step={step.id}, result=...)"
+        if run.kind == "function":
+            return [f"run_retry(run_id={run.id})", fork]
+        of_handler = step.error is not None and step.error.message.endswith(f"handler failed: {step.error.cause}")
+        return [f"afl_retry_step(step_id={step.id})" if of_handler else _CORRECT_FLOW, fork]
     if step.state in ("completed", "failed"):
         return [f"run_fork_preview(run_id={run.id}, step={step.id})", f"run_outputs(run_id={run.id})"]
     if run.finished_at is not None or step.task is None:

@@ -200,9 +200,10 @@ class Functions(Service):
             return check_version(version)
         if (here := self._newest_here(name)) is not None:
             return here
-        versions = [version for (function, version) in await self.list_known() if function == name]
+        functions = await self.list_known()
+        versions = [version for (function, version) in functions if function == name]
         if not versions:
-            raise not_found("function", name)
+            raise not_found("function", name, {function for function, _ in functions})
         return max(versions)
 
     async def list_known(self) -> dict[tuple[str, int], list[str]]:

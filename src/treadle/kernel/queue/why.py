@@ -12,13 +12,14 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.kernel.queue.kinds import EXTENSION_KINDS
-from treadle.model.clock import as_text
+from treadle.model.clock import as_text, span
 from treadle.model.errors import UnreadableValue
 from treadle.model.lists import IGNORE, WAIT, Limit, QueueRule
 from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, FUNCTION, HANDLER, PLAN, QueueKey, handles
 from treadle.model.states import BlockReason, TaskState
 from treadle.model.stored import Stored, read
 from treadle.model.tasks import LIVE_SERVER_STATES, LOST_AFTER, Server, Task, evidence_text
+from treadle.model.text import suggestion
 from treadle.model.values import decode_error, decode_or_error, decode_shown
 
 CODE = "interpreter_held"
@@ -73,7 +74,7 @@ class WaitContext(msgspec.Struct, frozen=True):
     rule: QueueRule | None = None
     no_handler: str = WAIT
     limit: Limit | None = None
-    holders: Sequence[str] = ()
+    holders: Sequence[Task] = ()
     """Some of the tasks admitted under the task's limit key."""
     waits_for: Reason | None = None
     """A more precise reason for a task that awaits an approval or external job."""
@@ -149,13 +150,23 @@ def why(task: Task, servers: Sequence[Server], now: int, context: WaitContext | 
             what = "the list ignores tasks without a handler: one of its workers will end it"
         if task.kind == FUNCTION:
             what = f"start one with that version, or adopt the run: `treadle functions adopt {task.run_id} --version N`"
-        return Reason("no_worker", f"{wanted} {task.task_list}; {what}")
+        return Reason("no_worker", f"{wanted} {task.task_list}{_elsewhere(task, servers, now)}; {what}")
     if context.rule is not None and (token_for := context.rule.next_token_for(now)):
         until = as_text(now + token_for)
         limit = f"`treadle lists limit --handler {task.name} --list {task.task_list} --rate R`"
         rate = f"{context.rule.rate_text} of {task.name} in list {task.task_list}"
         return Reason("rate", f"rate until {until}: {rate}; {limit} raises it")
     return Reason("ready", f"ready; it is next; {len(live)} live server(s) serve it")
+
+
+def _elsewhere(task: Task, servers: Sequence[Server], now: int) -> str:
+    """The lists whose live workers have the handler; else a similar name that live workers have."""
+    if task.kind != HANDLER:
+        return ""
+    live = [server for server in servers if shown_server_state(server, now) == "running"]
+    if lists := sorted({name for server in live if handles(server.handlers, task.name) for name in server.task_lists}):
+        return f", but in {', '.join(lists)}"
+    return suggestion(task.name, {name for server in live for name in server.handlers})
 
 
 def _why_finished(task: Task) -> Reason:
@@ -181,9 +192,32 @@ def _why_over_limit(task: Task, context: WaitContext, now: int) -> Reason:
         waits = f"waits for the rate of {limit.key} ({limit.text}); {limit.waiting} wait; the next start is {next_at}"
         return Reason("rate", f"{waits}; `treadle lists limit --key {limit.key} --rate R` raises it")
     others = limit.admitted - len(context.holders)
-    held = ", ".join(context.holders) + (f" and {others} more" if others > 0 else "")
+    held = ", ".join(_holder(task, now) for task in context.holders) + (f" and {others} more" if others > 0 else "")
     raised = f"`treadle lists limit --key {limit.key} --max N` raises it"
+    oldest = min((task for task in context.holders if _may_hang(task, now)), key=_began_at, default=None)
+    if oldest is not None:
+        raised += f"; {_ended(oldest)}"
     return Reason("over_limit", f"the limit of {limit.max_running} on {limit.key} is held by {held or 'no task now'}; {raised}")
+
+
+HANGS_AFTER = 10_000
+"""Milliseconds after which the reason of a running task says how to end it."""
+
+
+def _began_at(task: Task) -> int:
+    return task.created_at if task.claimed_at is None else task.claimed_at
+
+
+def _holder(task: Task, now: int) -> str:
+    return task.id if task.owner_id is None else f"{task.id} (running for {span(max(now - _began_at(task), 0))})"
+
+
+def _may_hang(task: Task, now: int) -> bool:
+    return task.owner_id is not None and task.kind == HANDLER and now - _began_at(task) >= HANGS_AFTER
+
+
+def _ended(task: Task) -> str:
+    return f"if it hangs, `treadle tasks cancel {task.id}` ends it"
 
 
 def _why_running(task: Task, servers: Sequence[Server], now: int) -> Reason:
@@ -202,7 +236,9 @@ def _why_running(task: Task, servers: Sequence[Server], now: int) -> Reason:
     progress = f", {reported['message']}" if reported.get("message") else ""
     hold = find_hold(owner, now)
     held = "" if hold is None else f"; {hold.message}"
-    return Reason("running", f"{doing} on {place}, attempt {task.attempt}, {lease}{progress}{held}")
+    age = f" for {span(max(now - _began_at(task), 0))}"
+    ended = f"; {_ended(task)}" if _may_hang(task, now) and task.state != TaskState.AWAITING_EXTERNAL else ""
+    return Reason("running", f"{doing} on {place}{age}, attempt {task.attempt}, {lease}{progress}{held}{ended}")
 
 
 def _why_waiting(task: Task, now: int) -> Reason:

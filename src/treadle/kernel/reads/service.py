@@ -166,9 +166,8 @@ class Reads(Service):
         limit = next(
             (limit for limit in await self._store.operators.list_limits(task.namespace) if limit.key == task.limit_key), None
         )
-        return WaitContext(
-            rule, policy, limit, await self._store.operators.list_admitted(task.namespace, task.limit_key, _HOLDERS_SHOWN)
-        )
+        holder_ids = await self._store.operators.list_admitted(task.namespace, task.limit_key, _HOLDERS_SHOWN)
+        return WaitContext(rule, policy, limit, await self._store.tasks.find_many(holder_ids) if holder_ids else ())
 
     async def list_depths(self) -> list[QueueDepth]:
         """Depth of every queue of the namespace."""

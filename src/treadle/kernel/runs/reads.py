@@ -11,7 +11,7 @@ from treadle.evaluator import RunRef, StepRow
 from treadle.kernel.core import Core, Service
 from treadle.kernel.functions.decide import read_request
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
-from treadle.kernel.functions.steps import ASK, CALL, EFFECT, HIDDEN, WAIT, find_readable
+from treadle.kernel.functions.steps import ASK, CALL, EFFECT, HIDDEN, UPDATE_PREFIX, WAIT, Recorded, find_readable
 from treadle.kernel.queue.engine_tasks import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
 from treadle.kernel.runs.decide import show_step
@@ -22,10 +22,11 @@ from treadle.model.access import Access
 from treadle.model.clock import as_text
 from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, not_found
 from treadle.model.ids import Ref, parse_id
-from treadle.model.names import ADVANCE, FUNCTION, is_function
+from treadle.model.names import ADVANCE, FUNCTION, HANDLER, is_function
 from treadle.model.runs import RANKS, STOPPED_AT_LIMIT, Doing, Run, Step, depth_first
 from treadle.model.states import SHOWN_LIVE_STATES, BlockReason, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Server, Task, Transition
+from treadle.model.text import suggestion
 from treadle.model.usage import Budget, Usage
 from treadle.model.values import decode_error
 
@@ -109,7 +110,9 @@ class RunReads(Service):
         work: dict[str, list[OpenWork]] = {}
         for group in await self._store.runs.list_open_work(live) if live else ():
             work.setdefault(group.task.run_id or "", []).append(group)
-        activities = {run.id: activity_of(run, work.get(run.id, ())) for run in runs}
+        idle = [run_id for run_id in live if run_id not in work]  # those that have ended since their rows were read are not stuck
+        ended = {run.id for run in await self._store.runs.find_many(idle) if run.finished} if idle else ()
+        activities = {run.id: activity_of(run, work.get(run.id, ())) for run in runs if run.id not in ended}
         return {run_id: activity for run_id, activity in activities.items() if activity is not None}
 
     async def list_doing(self, runs: Sequence[Run]) -> dict[str, str]:
@@ -273,10 +276,12 @@ class RunReads(Service):
         requested_run = await self.get_run(run_id)
         run = await current_run(self._store, requested_run)
         tasks = [] if run.finished else await self.list_live_tasks(run.id, _COUNTED)
+        if not (run.finished or tasks):
+            run = await self._get_run(run.id)  # it may have ended since it was read
         reason = await self._why(run, tasks)
         if (request := next(filter(None, (read_request(task) for task in tasks if task.kind == FUNCTION)), None)) is not None:
             reason = Reason(reason.code, f"{request.text}; now: {reason.text}")
-        text = reason.text if run is requested_run else f"continued as the run {run.id}: {reason.text}"
+        text = reason.text if run.id == requested_run.id else f"continued as the run {run.id}: {reason.text}"
         if run.deadline_at is not None and not run.finished:
             text += f"; deadline at {as_text(run.deadline_at)}"
         return Reason(reason.code, text)
@@ -292,13 +297,26 @@ class RunReads(Service):
         doom = next((row.doom for row in step_rows if row.id == root_id), None)
         broken = None if run.finished else await self._find_broken(run, tasks)
         context = await self._limit_context(tasks) | await self._wait_context(tasks[:_NAMED])
-        reason = why_run(
-            run, tasks, paths, await self._store.servers.list_all(self._namespace), await self._store.now(), broken, context
-        )
+        cause = next((row.error for row in step_rows if row.id == root_id), None)
+        remedy = "" if cause is None or cause.origin == HANDLER else await self._correct_flow(run)
+        servers = await self._store.servers.list_all(self._namespace)
+        reason = why_run(run, tasks, paths, servers, await self._store.now(), broken, context, remedy)
         if doom is None or run.finished:
             return reason
         code = reason.code if reason.code in _NEEDS_HELP else "will_fail"
         return Reason(code, f"will fail: {doom.text}; now: {reason.text}")
+
+    async def _correct_flow(self, run: Run) -> str:
+        """The remedy for a failure of the flow itself, which a retry would repeat: another version of the flow."""
+        for newest in await self._store.runs.list_flow_versions(self._namespace):
+            versions = await self._store.runs.list_flow_versions(self._namespace, newest.name)
+            own = next((version.version for version in versions if version.flow_id == run.flow_id), None)
+            if own is not None:
+                correct = f"correct it with `treadle flows publish {newest.name} FILE`"
+                fix = correct if own == newest.version else f"version {newest.version} is the newest"
+                start = f"start a new run with `treadle submit {newest.name}`"
+                return f"version {own} of the flow {newest.name} itself fails, and a retry repeats that: {fix}, and {start}"
+        return f"the flow itself fails, and a retry repeats that: correct its source ({run.flow_id[:12]}), and start a new run"
 
     async def _why_suspended(self, own: Task) -> Reason | None:
         """The reason why the function of this task is suspended; None if no recorded step is waiting."""
@@ -318,7 +336,19 @@ class RunReads(Service):
         reasons = {task.id: why(task, servers, now, context=context.get(task.id)).text for task in tasks}
         live = any(shown_server_state(server, now) == "running" and serves(server, own) for server in servers)
         unserved = None if live else f"no live worker serves {own.name} in list {own.task_list}"
-        return why_suspended(waiting, reasons, unserved)
+        reason = why_suspended(waiting, reasons, unserved)
+        return Reason(reason.code, f"{reason.text}{await self._unconsumed(own.run_id or '', waiting)}")
+
+    async def _unconsumed(self, run_id: str, waiting: Sequence[Recorded]) -> str:
+        """The signals that have arrived, and that no step of a suspended function waits for."""
+        awaited = [step.name for step in waiting if step.kind == WAIT]
+        messages = await self._store.records.list_messages(run_id, PAGE_LIMIT)
+        names = dict.fromkeys(message.name for message in messages if message.name is not None and message.name not in awaited)
+        return "".join(
+            f"; it has received {name if name.startswith(UPDATE_PREFIX) else f'the signal {name}'}, which nothing waits for"
+            + suggestion(name, awaited)
+            for name in list(names)[:_NAMED]
+        )
 
     async def _wait_context(self, tasks: Sequence[Task]) -> dict[str, WaitContext]:
         """Reasons of the tasks that are paused, or await an approval or external job, by task."""
@@ -340,10 +370,11 @@ class RunReads(Service):
         if not held:
             return {}
         limits = {limit.key: limit for limit in await self._store.operators.list_limits(self._namespace)}
-        contexts = {
-            key: WaitContext(limit=limits.get(key), holders=await self._store.operators.list_admitted(self._namespace, key, _NAMED))
-            for key in set(held.values())
-        }
+        contexts = {}
+        for key in set(held.values()):
+            holder_ids = await self._store.operators.list_admitted(self._namespace, key, _NAMED)
+            holders = await self._store.tasks.find_many(holder_ids) if holder_ids else ()
+            contexts[key] = WaitContext(limit=limits.get(key), holders=holders)
         return {task_id: contexts[key] for task_id, key in held.items()}
 
     async def _find_broken(self, run: Run, tasks: Sequence[Task]) -> Task | None:
@@ -364,8 +395,12 @@ def why_run(
     now: int,
     broken: Task | None = None,
     context: Mapping[str, WaitContext] | None = None,
+    correction: str = "",
 ) -> Reason:
-    """The reason in one line, from the run's live tasks, the paths of their steps, and a task that failed to advance it. Pure."""
+    """The reason in one line, from the run's live tasks, the paths of their steps, and a task that failed to advance it. Pure.
+
+    `correction` is the remedy if the flow itself failed.
+    """
     contexts = context or {}
     error = decode_error(run.error)
     message = error.get("message", "")
@@ -373,7 +408,9 @@ def why_run(
         case RunState.COMPLETED:
             return Reason("finished_completed", f"completed at {as_text(run.finished_at)}")
         case RunState.FAILED:
-            remedy = STOPPED_AT_LIMIT if error.get("stopped") else f"repeat it with `treadle runs retry {run.id}`"
+            remedy = correction or f"repeat it with `treadle runs retry {run.id}`"
+            if error.get("stopped"):
+                remedy = STOPPED_AT_LIMIT
             return Reason("finished_failed", f"failed at {as_text(run.finished_at)}: {message}; {remedy}")
         case RunState.CANCELED:
             return Reason("finished_canceled", f"canceled at {as_text(run.finished_at)}: {message}")

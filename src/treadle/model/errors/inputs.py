@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from treadle.model.errors.base import TreadleError
+from treadle.model.text import suggestion
 
 
 class InvalidInput(TreadleError, ValueError, code="invalid_input"):
@@ -116,9 +119,14 @@ _NOT_FOUND = {
 }
 
 
-def not_found(kind: str, name: str) -> NotFound:
-    """Return the error that nothing of a kind has an id or a name; its code is that of the kind, such as `step_not_found`."""
-    return NotFound(_NOT_FOUND[kind].format(name), code=f"{kind}_not_found")
+def not_found(kind: str, name: str, known: Iterable[str] = ()) -> NotFound:
+    """Return the error that nothing of a kind has an id or a name; its code is that of the kind, such as `step_not_found`.
+
+    It suggests one of the `known` names if that is similar.
+    """
+    text = _NOT_FOUND[kind].format(name)
+    near = suggestion(name, known)
+    return NotFound(f"{text.removesuffix('.')}{near}" if near else text, code=f"{kind}_not_found")
 
 
 class TaskNotFound(NotFound, code="task_not_found"):

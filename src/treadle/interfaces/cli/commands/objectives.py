@@ -10,12 +10,13 @@ from click.exceptions import Exit
 from treadle.api.objectives import STATUSES, BoardColumn, describe_state
 from treadle.api.view import short
 from treadle.engine import Engine
-from treadle.goals.topology import InvalidTopology, Topology, TopologyProblem, suggestion
+from treadle.goals.topology import InvalidTopology, Topology, TopologyProblem
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.engines import load_engines
 from treadle.interfaces.cli.format import STYLES, facts, plain
 from treadle.interfaces.cli.messages import BAD_INPUT
 from treadle.interfaces.cli.session import CommandSession
+from treadle.model.text import suggestion
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
