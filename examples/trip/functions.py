@@ -22,16 +22,16 @@ async def cancel(booking: str) -> str:
 
 
 @engine.function("trip.Book")
-async def book_trip(trip: dict[str, Any], ctx: FunctionContext) -> dict[str, Any]:
+async def book_trip(payload: dict[str, Any], ctx: FunctionContext) -> dict[str, Any]:
     """Book a flight, a hotel and a car, after a person's approval if the trip requires it."""
-    if trip.get("ask"):
+    if payload.get("ask"):
         answer = await ctx.wait_for("answer", timeout=7 * 86_400)
         if not answer["yes"]:
             return {"status": "declined", "by": answer["by"]}
     bookings: list[str] = []
     try:
         for what in ("flight", "hotel", "car"):
-            booked = await ctx.step(book, what, trip, name=f"book_{what}", retry=2 if what == "flight" else None)
+            booked = await ctx.step(book, what, payload, name=f"book_{what}", retry=2 if what == "flight" else None)
             bookings.append(booked)
     except StepFailed as error:
         undone = await ctx.gather(*(ctx.step(cancel, booking, name="cancel") for booking in reversed(bookings)))

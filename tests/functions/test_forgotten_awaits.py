@@ -161,7 +161,7 @@ async def test_operations_that_an_error_or_a_winner_made_superfluous_are_not_for
         assert (await error_of(engine, run))["message"] == "its own error"
 
 
-async def careless(payload: Any, ctx: Any, unused: Any = None) -> None:
+async def careless(payload: Any, ctx: Any) -> None:
     ctx.sleep(1)
     waiting = ctx.wait_for("paid")  # noqa: F841
     kept = ctx.step(one)

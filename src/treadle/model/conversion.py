@@ -9,7 +9,7 @@ recognised by their methods; nothing imports pydantic.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from math import isfinite
@@ -58,11 +58,6 @@ def is_raw(annotation: Any) -> bool:
         key, value = get_args(annotation)
         return key is str and value in (Any, object)
     return False
-
-
-def is_mapping(annotation: Any) -> bool:
-    """Return whether the annotation means a JSON object without declared fields, or any JSON."""
-    return is_raw(annotation) or get_origin(annotation) in (dict, Mapping, MutableMapping)
 
 
 def is_model(cls: Any) -> bool:

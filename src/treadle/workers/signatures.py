@@ -1,12 +1,8 @@
 """Signatures of user code: how the payload of a task becomes arguments, and the return value its result.
 
-Two styles, told apart when the code is registered:
-
-- payload: `(payload)`, `(payload, ctx)` or nothing. The whole payload is the argument: the parameter is called `payload`, has no
-  annotation, or is annotated as a dict or a Mapping.
-- arguments: every other signature. The payload is an object of the arguments by name: `{"order": {...}, "copies": 2}`.
-
-A parameter named `ctx`, or annotated as a context, receives the context in both styles and is never part of the payload.
+Parameters are bound by name: the payload is an object of the arguments, `{"order": {...}, "copies": 2}`. A parameter that is called
+`payload`, or the only one if it has no annotation, takes the whole payload instead. A parameter named `ctx`, or annotated as a
+context, receives the context, and is never part of the payload. Signatures that mean neither are refused at registration.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from treadle.model.conversion import Arguments, Converter, is_mapping, is_raw
+from treadle.model.conversion import Arguments, Converter, is_raw
 from treadle.model.errors import InvalidInput, InvalidPayload, NonRetryable
 from treadle.model.external import ExternalProductionHandle
 from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Released, Retry, Succeeded, Waiting
@@ -59,13 +55,11 @@ RESULT = "result"
 """The field that holds a result that is not an object."""
 
 _EMPTY = inspect.Parameter.empty
+_ALLOWED = "it must take (payload), (payload, ctx) or nothing"
+_STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _CONTEXTS = frozenset({"Context", "FunctionContext"})
 _ABSENT: Any = object()
-_ALLOWED = (
-    "it must take (payload), (payload, ctx) or nothing, and parameters of types given to engine.provide; or annotate all of its "
-    "parameters"
-)
 
 
 class Unresolved(Exception):
@@ -155,7 +149,8 @@ class Signature(msgspec.Struct, frozen=True):
         try:
             loaded = self._loaded(payload)
         except InvalidPayload as error:
-            raise NonRetryable(f"The payload of {self.name} does not match its signature: {error}", error.code) from None
+            hint = ". A parameter called `payload` would take the whole payload" if self.names and len(self.names) == 1 else ""
+            raise NonRetryable(f"The payload of {self.name} does not match its signature: {error}{hint}", error.code) from None
         if self.names is None:
             return (loaded, context)[: self.arguments], {}
         values = loaded
@@ -269,72 +264,55 @@ class _SignatureReader:
         parameters = list(self.signature.parameters.values())
         context = next((parameter for parameter in parameters if self._is_context(parameter)), None)
         rest = [parameter for parameter in parameters if parameter is not context]
-        if self._is_payload_style(rest, context):
-            return self._payload_style(rest)
-        if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in rest):
+        named = [parameter for parameter in rest if parameter.kind not in _STARRED]
+        if self.kind == "task":
+            whole = None
+        elif context is None and any(parameter.kind is _STARRED[0] and parameter.annotation is _EMPTY for parameter in rest):
+            return {"arguments": 2}  # a wrapper, which passes its arguments on
+        elif not rest and context is None:
+            return {"arguments": 0}
+        else:
+            whole = _whole_payload(named)
+        if whole is not None:
+            return self._payload_style(whole, named, context)
+        if len(named) < len(rest):
             raise self.refused("*args and **kwargs have no names in the payload; name every parameter")
+        if self.kind != "task" and any(one.annotation is _EMPTY for one in named or parameters):
+            raise self.refused(f"{_ALLOWED}, or all its parameters need annotations, to be bound by name")
         return self._arguments_style(rest, context)
 
     def _is_context(self, parameter: inspect.Parameter) -> bool:
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if parameter.kind in _STARRED:
             return False
         annotation = parameter.annotation
         named = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
         return parameter.name == "ctx" or named.rpartition(".")[2] in _CONTEXTS
 
-    def _is_payload_style(self, rest: list[inspect.Parameter], context: inspect.Parameter | None) -> bool:
-        if self.kind == "task":
-            return False
-        if not rest:
-            if context is not None and context.annotation is _EMPTY:
-                raise self.refused("it must take (payload), (payload, ctx) or nothing; `ctx` alone needs its annotation")
-            return context is None
-        if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in rest):
-            return all(parameter.annotation is _EMPTY for parameter in rest) and context is None
-        required = [parameter for parameter in rest if parameter.default is _EMPTY and parameter.kind is not parameter.VAR_KEYWORD]
-        first, annotated = rest[0], [parameter for parameter in rest if parameter.annotation is not _EMPTY]
-        if first.kind is first.VAR_KEYWORD:
-            raise self.refused("it would receive nothing: it must take (payload), (payload, ctx) or named arguments")
-        like_payload = first.name == "payload" or first.annotation is _EMPTY or is_mapping(self._resolved(first))
-        if not like_payload:
-            if len(annotated) < len(rest):
-                raise self.refused("annotate every parameter, or take (payload), (payload, ctx) or nothing")
-            return False
-        if len(annotated) == len(rest) > 1 and first.name != "payload" and self._resolved(rest[1]) is not Any:
-            return False
-        if context is not None and self.signature.parameters and next(iter(self.signature.parameters.values())) is context:
-            raise self.refused("it must take (payload), (payload, ctx) or nothing; `ctx` comes after the payload")
-        keyword_only = [parameter for parameter in required if parameter.kind is parameter.KEYWORD_ONLY]
-        if len(required) + (context is not None) > 2 or keyword_only or (context is not None and context.kind not in _POSITIONAL):
-            raise self.refused(_ALLOWED)
-        if context is None and len(required) == 2 and rest[1].annotation is not _EMPTY and self._resolved(rest[1]) is not Any:
-            raise self.refused(_ALLOWED)
-        return True
-
-    def _payload_style(self, rest: list[inspect.Parameter]) -> dict[str, Any]:
-        parameters = list(self.signature.parameters.values())
-        if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
-            return {"arguments": 2}
-        wanted = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
-        required = [parameter for parameter in wanted if parameter.default is _EMPTY]
-        count = min(len(wanted), 2)
-        if len(required) < len(wanted) and len(wanted) >= 2 and not self._is_context(wanted[1]):
-            count = max(len(required), 1)
-        converter = None
-        if rest and rest[0].annotation is not _EMPTY:
-            try:
-                annotation = self._resolved(rest[0])
-            except InvalidInput:
-                annotation = Any  # as before annotations had a meaning
-            if not is_raw(annotation):
-                converter = self._converter(annotation, f"its parameter {rest[0].name}")
-                if not converter.is_object:
-                    raise self.refused(f"the payload is a JSON object, so {rest[0].name} cannot be a {_shown(annotation)}")
-        return {"arguments": count, "payload": converter}
+    def _payload_style(
+        self, whole: inspect.Parameter, named: list[inspect.Parameter], context: inspect.Parameter | None
+    ) -> dict[str, Any]:
+        for parameter in named:
+            if parameter is not whole and not _is_fixed(parameter):
+                raise self.refused(
+                    f"`payload` takes the whole payload, so that {parameter.name} would receive nothing: rename `payload` to bind "
+                    "all parameters by name, call the context `ctx`, or pass the type of a dependency to engine.provide"
+                )
+        expected = [whole] if context is None else [whole, context]
+        positional = [parameter for parameter in self.signature.parameters.values() if parameter.kind in _POSITIONAL]
+        if positional[: len(expected)] != expected:
+            raise self.refused(f"{_ALLOWED}; `ctx` comes after the payload")
+        annotation, converter = whole.annotation, None
+        try:
+            annotation = Any if annotation is _EMPTY else resolved(self.fn, annotation)
+        except Unresolved:
+            annotation = Any  # as before annotations had a meaning
+        if not is_raw(annotation):
+            converter = self._converter(annotation, f"its parameter {whole.name}")
+            if not converter.is_object:
+                raise self.refused(f"the payload is a JSON object, so {whole.name} cannot be a {_shown(annotation)}")
+        return {"arguments": len(expected), "payload": converter}
 
     def _arguments_style(self, rest: list[inspect.Parameter], context: inspect.Parameter | None) -> dict[str, Any]:
-        if rest and rest[0].name == "payload" and self.kind != "task":
-            raise self.refused("a parameter named `payload` takes the whole payload; rename it to use it with other parameters")
         fields: list[Any] = []
         for parameter in rest:
             annotation = Any if parameter.annotation is _EMPTY else self._resolved(parameter)
@@ -402,6 +380,19 @@ class _SignatureReader:
             return Converter(annotation)
         except Exception as error:
             raise self.refused(f"{what} has a type that cannot be stored as JSON, {_shown(annotation)}: {error}") from None
+
+
+def _is_fixed(parameter: inspect.Parameter) -> bool:
+    """Return whether it is not bound: a default without an annotation keeps a value of the code around the function."""
+    return parameter.default is not _EMPTY and parameter.annotation is _EMPTY
+
+
+def _whole_payload(named: list[inspect.Parameter]) -> inspect.Parameter | None:
+    """Return the parameter that takes the whole payload: the one called `payload`, or the only one, if it has no annotation."""
+    bound = [parameter for parameter in named if not _is_fixed(parameter)]
+    if len(bound) == 1 and bound[0].annotation is _EMPTY:
+        return bound[0]
+    return next((parameter for parameter in named if parameter.name == "payload"), None)
 
 
 def resolved(fn: Callable[..., Any], annotation: Any) -> Any:
