@@ -8,7 +8,7 @@ SECONDS ?= 60
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup assets demo up test check editors fmt docs docs-site docs-release screenshots bench simulate chaos attack fuzz soak release release-check clean
+.PHONY: help setup assets demo up test test-all check editors fmt docs docs-site docs-release screenshots bench simulate chaos attack fuzz soak release release-check clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -47,8 +47,13 @@ up: setup assets ## Start the engine on the store in TREADLE_STORE (default: ./t
 	@$(BIN)/treadle up
 
 test: export PYTHONDONTWRITEBYTECODE =# six processes import every test; without cached bytecode, compiling them dominates
-test: setup assets ## Run the full test suite, including a real PostgreSQL server
-	@$(BIN)/python -m pytest -q -n 6 --durations=10 -m "not soak"
+QUICK := not soak and not all_cases and (postgres or not postgres_all)
+test: setup assets ## Run the tests in under ten minutes, without most PostgreSQL cases above the stores, most crash points and full sizes
+	@$(BIN)/python -m pytest -q -n 6 --durations=10 -m "$(QUICK)"
+
+test-all: test ## Run every test: what `test` leaves out, too, and generated examples and long tests at full size
+	@$(BIN)/python -m pytest -q -n 6 -m "not soak and not ($(QUICK))" --timeout 3600
+	@$(MAKE) soak
 
 check: setup ## Check format, lint, prose, types and layers
 	@$(BIN)/ruff format --check .
@@ -99,7 +104,7 @@ fuzz: setup ## Fuzz every parser of external input for SECONDS each, or only TAR
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(TARGET),--target $(TARGET))
 
-soak: setup ## Run the long tests at full size
+soak: setup ## Run the long tests, and those with generated examples, at full size
 	@$(BIN)/python -m pytest -q -m soak --timeout 3600
 	@TREADLE_TEST_EXAMPLES=20 $(BIN)/python -m pytest -q -m "not soak" --timeout 3600 tests/properties tests/crash/test_damage.py tests/evaluator tests/runs/test_step_codec.py tests/search tests/model/test_arguments.py
 

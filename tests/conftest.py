@@ -30,11 +30,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.commands import HANDLERS, Treadle
 from tests.contract.databases import DATABASES, Database, StoreClock
-from tests.distribution import (  # noqa: F401 - hooks
-    pytest_collection_modifyitems,
-    pytest_xdist_make_scheduler,
-    pytest_xdist_setupnodes,
-)
+from tests.left_out import LeftOut
 from tests.schemas import Schemas, new_name, schema_url
 
 from treadle.kernel.store.ports import Store
@@ -61,7 +57,15 @@ MEMORY, ROOM = Path("/dev/shm"), 2 << 30
 _postgres_dir = pytest.StashKey[Path]()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Give tests with the same mark `xdist_group`, which share something expensive, to the same process."""
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
+        config.option.dist = "loadgroup"
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(LeftOut())
     if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM:  # noqa: TID251
         tempfile.tempdir = str(MEMORY)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a run in the background ignores it, and so would all that it starts

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from tests.contract.databases import new_file
+from tests.sizes import MEMORY, POSTGRES
 
 from treadle import Engine
 from treadle.kernel.store.database import Port
@@ -17,10 +18,10 @@ from treadle.model.errors import StoreUnavailable
 from treadle.settings import Settings
 from treadle.stores import make_store
 
-SHARED = ("sqlite", "postgres")
+SHARED = ("sqlite", POSTGRES)
 """Databases that several engines can use at once."""
 
-ALL = ("memory", *SHARED)
+ALL = (MEMORY, *SHARED)
 
 
 def url_of(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:

@@ -1,28 +1,27 @@
 """Processes for tests that start fast: real ones, forked from a parent that has imported everything already.
 
-Starting Python and importing Treadle costs more than most commands do. So one process of a run (`python -m tests.fork_server
-FD`) imports it, then forks a parent for each process that runs tests, and that a child for each request: a process of its own with
-its own folder, environment, standard streams and default signals, in which the module runs as `python -m` would.
+Starting Python and importing Treadle takes longer than most commands do. So each process that runs tests starts one that imports
+everything (`python -m tests.fork_server FD`) and forks a child for each request: a process with its own folder, environment,
+standard streams and default signals, in which the module runs as `python -m` would.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import json
 import os
 import pkgutil
 import runpy
-import secrets
 import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,8 +31,8 @@ import treadle
 from treadle.model.errors import MissingDependency
 
 ROOT = Path(__file__).parents[1]
-ADDRESS = "TESTS_FORK_SERVER"
-"""The variable with the address of the process that has imported everything."""
+Request = tuple[str, list[str], str, dict[str, str], bool]
+"""Module, arguments, folder and environment of a child, and whether SIGINT ends it."""
 
 _REQUEST_LIMIT = 1 << 20
 
@@ -96,74 +95,35 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches all processes of a terminal: the parent of the children ends after them, when its line is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def begin() -> str:
-    """Start the process that imports, which ends with this one; its address."""
-    name = f"treadle-fork-server-{secrets.token_hex(8)}"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(f"\0{name}")
-        listener.listen()
-        command = [sys.executable, "-m", "tests.fork_server", str(listener.fileno())]
-        process = subprocess.Popen(
-            command, cwd=ROOT, pass_fds=[listener.fileno()], stdin=subprocess.PIPE, preexec_fn=_ignore_interrupts
-        )
-    atexit.register(process.communicate)
-    return name
-
-
-def address() -> str:
-    """The address of the process that imports, which is started if there is none yet."""
-    if ADDRESS not in os.environ:  # noqa: TID251
-        os.environ[ADDRESS] = begin()  # noqa: TID251
-    return os.environ[ADDRESS]  # noqa: TID251
-
-
-def command_of(module: str, *arguments: str) -> list[str]:
-    """The command that runs the module in a forked process, for those who start it themselves and send it no signals."""
-    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("forked_command.py")), address(), module, *arguments]
-
-
 class ForkServer:
-    """The parent, as those see it who want children."""
+    """The process that has imported everything, as this one sees it."""
 
     def __init__(self) -> None:
-        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._line.connect(f"\0{address()}")
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
+        with theirs:
+            command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())]
+            self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], start_new_session=True)
         atexit.register(self.close)
 
-    def fork(
-        self,
-        module: str,
-        arguments: list[str],
-        cwd: Path,
-        environment: dict[str, str],
-        streams: list[int],
-        *,
-        interruptible: bool,
-    ) -> tuple[int, socket.socket]:
-        """Fork a child that runs the module; its pid, and where its exit code will be told."""
-        wish = json.dumps([module, arguments, str(cwd), environment, interruptible]).encode()
-        assert len(wish) < _REQUEST_LIMIT
+    def fork(self, request: Request, streams: list[int]) -> tuple[int, socket.socket]:
+        """Fork a child that runs the module; return its pid, and the socket that receives its exit code."""
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
-            socket.send_fds(self._line, [wish], [*streams, theirs.fileno()])
-            said = self._line.recv(64)
-        assert said, "the parent of the tests' processes is gone"
-        return int(said), ours
+            socket.send_fds(self._line, [json.dumps(request).encode()], [*streams, theirs.fileno()])
+            pid = self._line.recv(64)
+        assert pid, "the fork server of the tests has ended"
+        return int(pid), ours
 
     def close(self) -> None:
         """End the children, and wait until they are gone."""
-        self._line.shutdown(socket.SHUT_WR)
-        self._line.recv(1)
         self._line.close()
+        self._process.wait()
 
 
-_fork_server: ForkServer | None = None
+@functools.cache
+def fork_server() -> ForkServer:
+    return ForkServer()
 
 
 def start(
@@ -177,55 +137,28 @@ def start(
     stderr: int | None = None,
     interruptible: bool = True,
 ) -> ForkedProcess:
-    """A process that runs `python -m module`; streams that are not given are pipes to read from, stdin is empty."""
-    global _fork_server
-    if _fork_server is None:
-        _fork_server = ForkServer()
-    opened: list[int] = []
-    out = err = None
-    if stdin is None:
-        stdin = os.open(os.devnull, os.O_RDONLY)
-        opened.append(stdin)
-    if stdout is None:
-        read, stdout = os.pipe()
-        out = os.fdopen(read, encoding="utf-8")
-        opened.append(stdout)
-    if stderr is None:
-        read, stderr = os.pipe()
-        err = os.fdopen(read, encoding="utf-8")
-        opened.append(stderr)
-    try:
-        streams = [stdin, stdout, stderr]
-        pid, status = _fork_server.fork(module, arguments, cwd, environment, streams, interruptible=interruptible)
-    finally:
-        for each in opened:
-            os.close(each)
-    return ForkedProcess(pid, status, out, err)
+    """Start a process that runs `python -m module`; the default of stdin is empty, of stdout and stderr a pipe to read from."""
+    pipes: list[IO[str] | None] = []
+    with contextlib.ExitStack() as stack:
+        streams = [stack.enter_context(Path(os.devnull).open()).fileno() if stdin is None else stdin]
+        for stream in (stdout, stderr):
+            if stream is None:
+                read, stream = os.pipe()
+                stack.callback(os.close, stream)
+                pipes.append(os.fdopen(read, encoding="utf-8"))
+            else:
+                pipes.append(None)
+            streams.append(stream)
+        pid, status = fork_server().fork((module, arguments, str(cwd), environment, interruptible), streams)
+    return ForkedProcess(pid, status, *pipes)
 
 
-# --- in the process that imports, and in the parents ---
+# --- in the fork server ---
 
 
-def serve(listener: socket.socket) -> None:
-    """Import everything when the first one asks; fork a parent for each, until the run has ended."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    learned = False
-    while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
-        line, _ = listener.accept()
-        if not learned:
-            _learn()
-            learned = True
-        if os.fork() == 0:
-            listener.close()
-            with Path(os.devnull).open() as nothing:
-                os.dup2(nothing.fileno(), 0)
-            _be_parent(line)
-            os._exit(0)
-        line.close()
-
-
-def _be_parent(line: socket.socket) -> None:
-    """Fork children until nobody wants any more."""
+def serve(line: socket.socket) -> None:
+    """Import everything, then fork a child for each request, until the process of the tests has ended."""
+    _import_everything()
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)
@@ -237,31 +170,28 @@ def _be_parent(line: socket.socket) -> None:
         if read in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(read, 4096)
-            _reap(children)
+            _report_ended(children)
         if line in ready:
-            wish, fds, _, _ = socket.recv_fds(line, _REQUEST_LIMIT, 4)
-            if not wish:
+            request, fds, _, _ = socket.recv_fds(line, _REQUEST_LIMIT, 4)
+            if not request:
                 break
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
-                _live(wish, fds, [line.fileno(), read, write, *(status.fileno() for status in children.values())])
+                _run_child(request, fds, [line.fileno(), read, write, *(status.fileno() for status in children.values())])
             for fd in fds[:3]:
                 os.close(fd)
             children[pid] = socket.socket(fileno=fds[3])
-            line.send(str(pid).encode())
+            with contextlib.suppress(OSError):  # the tests have ended meanwhile
+                line.send(str(pid).encode())
     for pid in children:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    for _ in range(500):
-        _reap(children)
-        if not children:
-            break
-        time.sleep(0.01)
+        os.kill(pid, signal.SIGKILL)
+    for pid in children:
+        os.waitpid(pid, 0)
 
 
 def _modules(folder: Path, prefix: str) -> Iterator[str]:
-    """The names of all modules in the folder that children are likely to need."""
+    """Yield the names of all modules in the folder that children are likely to need."""
     for module in pkgutil.iter_modules([str(folder)], prefix):
         if not module.name.startswith(_RARE):
             yield module.name
@@ -269,7 +199,7 @@ def _modules(folder: Path, prefix: str) -> Iterator[str]:
                 yield from _modules(folder / module.name.rpartition(".")[2], f"{module.name}.")
 
 
-def _learn() -> None:
+def _import_everything() -> None:
     """Do once what every child would do first: import, and put the command line and the server's routes together."""
     for name in (*_modules(Path(treadle.__path__[0]), "treadle."), *_IMPORTED):
         with contextlib.suppress(ModuleNotFoundError, MissingDependency):  # extras that are not installed
@@ -281,8 +211,8 @@ def _learn() -> None:
     gc.freeze()  # no child looks through all that for garbage
 
 
-def _reap(children: dict[int, socket.socket]) -> None:
-    """Tell of those that have ended."""
+def _report_ended(children: dict[int, socket.socket]) -> None:
+    """Send the exit codes of children that have ended."""
     for pid in list(children):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
@@ -291,11 +221,11 @@ def _reap(children: dict[int, socket.socket]) -> None:
             children.pop(pid).close()
 
 
-def _live(wish: bytes, fds: list[int], others: list[int]) -> NoReturn:
-    """In the child: be as if just started, run the module, and end with its code."""
+def _run_child(request: bytes, fds: list[int], others: list[int]) -> NoReturn:
+    """Run the module in the child as if it had just been started, and end with its exit code."""
     code = 1
     try:
-        module, arguments, cwd, environment, interruptible = json.loads(wish)
+        module, arguments, cwd, environment, interruptible = json.loads(request)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler if interruptible else signal.SIG_IGN)

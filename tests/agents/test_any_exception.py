@@ -220,6 +220,7 @@ def check_failed(store: Persistence, ids: list[str], kind: str) -> None:
         assert task.error["message"].startswith((kind, "empty"))
 
 
+@pytest.mark.postgres
 @each
 @pytest.mark.parametrize("make", AGENTS)
 def test_poll_once_returns_and_the_tasks_failed(persistence: Persistence, tmp_path: Path, make: Start, kind: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.agents.scenes import PAY
 
 import treadle.agents
@@ -41,6 +42,7 @@ def test_the_public_names_of_the_specification_are_there():
     assert [name for name in PUBLIC if not hasattr(treadle.agents, name)] == []
 
 
+@pytest.mark.postgres
 def test_it_drives_a_workflow_in_process_without_registering_a_server(persistence):
     tools = ToolRegistry()
     tools.register("billing.Pay", lambda payload: {"id": f"t-{payload['amount']}", "status": ""})

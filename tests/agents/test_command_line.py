@@ -40,6 +40,7 @@ def runners(treadle: Treadle) -> list[dict[str, str]]:
     return [server for server in treadle.json("servers")["servers"] if server["handlers"] == ["billing.ProcessPayment"]]
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", SHARED)
 def test_the_complete_example_of_the_specification_runs(kind, request, tmp_path, treadle):
     """8.10: the flow, the handler module, its registration, a runner in another process, and the output."""

@@ -15,6 +15,7 @@ from treadle.model.errors import IllegalTransition, InvalidInput
 NOBODY = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a71"
 
 
+@pytest.mark.postgres
 def test_execute_returns_paused_at_a_fixed_point_with_a_waiting_step(persistence):
     result = Evaluator(persistence).execute(PAY, {"total": 1.0})
     assert (result.status, result.success, result.outputs, result.error) == (ExecutionStatus.PAUSED, True, {}, None)

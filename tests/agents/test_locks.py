@@ -14,6 +14,7 @@ from treadle.settings import Settings
 from treadle.testing import ManualClock
 
 
+@pytest.mark.postgres
 def test_a_lock_has_one_holder_until_it_is_released(persistence):
     assert persistence.acquire_lock("k", 60_000, LockMetaData(topic="t", handler="h", step_name="n", step_id="s"))
     assert not persistence.acquire_lock("k", 60_000)

@@ -123,6 +123,7 @@ IMPORTED = {
 AGAIN = {what: {**by, "imported": 0, "unchanged": by["imported"]} for what, by in IMPORTED.items()}
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", SHARED)
 async def test_a_dump_is_imported_once(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     folder = write(tmp_path, packed=kind == "postgres")

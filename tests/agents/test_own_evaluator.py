@@ -77,6 +77,7 @@ def by_start(agent: Agent, done: Callable[[], object]) -> None:
         until(done)
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("way", [by_poll_once, by_start])
 @pytest.mark.parametrize("kind", [AgentPoller, RegistryRunner, RunnerService])
 def test_success_must_call_continue_step_and_resume_of_the_evaluator(persistence, kind, way):

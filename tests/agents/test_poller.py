@@ -63,6 +63,7 @@ def test_invalid_registrations_are_rejected_immediately(memory):
         poller.register("afl:execute", pay)
 
 
+@pytest.mark.postgres
 def test_the_callback_must_get_the_payload_as_a_dict_and_its_dict_becomes_the_result(persistence):
     evaluator = Evaluator(persistence)
     run_id, _ = one(evaluator, 7.5)

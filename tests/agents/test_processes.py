@@ -68,6 +68,7 @@ def drain(mode: str, url: str, tmp_path: Path, count: int, bound: float = BOUND)
     assert sum(file.stat().st_size > 0 for file in files) > 1
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", SHARED)
 def test_eight_pollers_in_four_processes_handle_each_task_once(kind, request, tmp_path):
     drain("poll", url_of(kind, request, tmp_path), tmp_path, 120)

@@ -34,6 +34,7 @@ def waiting(evaluator: Evaluator) -> str:
     return evaluator.execute("desk.Sort", {"letter": "Dear all"}, TEXT).workflow_id
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", [AgentPoller, RegistryRunner, RunnerService])
 def test_poll_once_of_a_prompt_capable_agent_takes_prompts_from_the_queue(server, store, kind):
     server.script(uses((TARGET, GOOD)))

@@ -94,6 +94,7 @@ FACETS: dict[str, Any] = {
 }
 
 
+@pytest.mark.postgres
 def test_a_workflow_may_be_given_beside_a_program_that_lacks_it(persistence: Persistence) -> None:
     evaluator = Evaluator(persistence)
     paused = evaluator.execute(WORKFLOW, inputs={"x": 4}, program_ast=FACETS)

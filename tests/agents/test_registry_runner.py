@@ -72,6 +72,7 @@ def test_a_registration_has_the_fields_and_defaults_of_the_specification():
     )
 
 
+@pytest.mark.postgres
 def test_a_registered_handler_is_loaded_and_called_with_facet_and_metadata(persistence, tmp_path):
     write(
         tmp_path,

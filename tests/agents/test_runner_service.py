@@ -100,6 +100,7 @@ def test_a_tool_registry_matches_exact_then_short_then_default():
         tools.register("q.R", "no function")  # type: ignore[arg-type]
 
 
+@pytest.mark.postgres
 def test_a_service_handles_event_tasks_and_starts_workflows_by_task(persistence):
     service = a_service(persistence, tools_of(billing__Pay=lambda p: {"id": f"t-{p['amount']}", "status": ""}))
     service.tools.register_default(lambda _: {"sent": True})

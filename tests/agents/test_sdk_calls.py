@@ -34,6 +34,7 @@ from treadle.model.values import decode
 from treadle.settings import load_settings
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("task_id", ["nope", "", "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"])
 def test_an_unknown_task_is_none(persistence: Persistence, task_id: str) -> None:
     assert persistence.get_task(task_id) is None

@@ -42,6 +42,7 @@ def test_a_server_definition_has_the_fields_of_the_specification():
     )
 
 
+@pytest.mark.postgres
 def test_the_handlers_of_a_server_must_be_the_names_that_it_can_process(persistence):
     poller = a_poller(persistence, service_name="pay-service", server_group="eu", server_name="box-1")
     with started(poller):

@@ -45,6 +45,7 @@ DONE = [
 ]
 
 
+@pytest.mark.postgres
 def test_the_framework_logs_task_progress_to_the_step(persistence):
     evaluator = Evaluator(persistence)
     poller = AgentPoller(persistence, evaluator)

@@ -12,6 +12,7 @@ from treadle.agents import Evaluator, Persistence, PersistenceAPI, TaskDefinitio
 from treadle.model.errors import InvalidPayload, Refused
 
 
+@pytest.mark.postgres
 def test_claim_task_must_move_exactly_one_task_from_pending_to_running_and_return_it(persistence):
     ids = {add(persistence, amount=n) for n in range(3)}
     task = persistence.claim_task(["billing.Pay"])

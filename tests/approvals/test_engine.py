@@ -56,6 +56,7 @@ async def asked(engine: Engine, count: int = 1) -> list[Approval]:
     return found
 
 
+@pytest.mark.postgres
 async def test_a_handler_asks_is_left_and_is_entered_again_with_the_decision(url: str) -> None:
     engine = make_engine(url)
     entered = add_refund(engine, edits=True)

@@ -28,6 +28,7 @@ async def asked(engine: Engine, count: int = 1) -> list[Approval]:
     return found
 
 
+@pytest.mark.postgres
 async def test_a_function_continues_with_the_decision_and_asks_once(engine: Engine) -> None:
     @engine.function("refund")
     async def refund(payload: Any, ctx: Any) -> Any:

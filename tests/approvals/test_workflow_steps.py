@@ -52,6 +52,7 @@ async def start(engine: Engine, workflow: str, **inputs: Any) -> Any:
     return await engine.start_run([("ship.afl", FLOW)], workflow, inputs)
 
 
+@pytest.mark.postgres
 async def test_a_step_waits_for_the_decision_and_has_it_as_its_returns(engine: Engine) -> None:
     async with engine:
         async with engine.worker():

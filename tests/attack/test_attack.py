@@ -12,9 +12,19 @@ from tests.attack.arena import SIZES
 from tests.attack.disk import fill, small_disk
 from tests.attack.judge import Evidence, Execution, judge, read_ledger
 from tests.attack.tally import Tally, as_markdown
+from tests.sizes import left_out
+
+pytestmark = pytest.mark.xdist_group("attack")
 
 
-@pytest.mark.parametrize("section", [each for each in SECTIONS if each not in ("restarts", "disk")])
+SMALL = [
+    left_out(section) if section == "routes" else section  # tests/http/test_refusals.py: every route and caller
+    for section in SECTIONS
+    if section not in ("restarts", "disk")
+]
+
+
+@pytest.mark.parametrize("section", SMALL)
 async def test_an_attack_breaks_nothing(section: str) -> None:
     tally = await attack(section, "sqlite", SIZES["smoke"], seed=3)
     assert not tally.problems, as_markdown([tally])

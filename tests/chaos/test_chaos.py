@@ -31,6 +31,8 @@ from treadle.kernel.effects.decide import UNKNOWN
 from treadle.kernel.queue.decide import TAKEOVER_LIMIT
 from treadle.model.tasks import Task
 
+pytestmark = pytest.mark.xdist_group("chaos")
+
 SCRIPT = (RESTARTED, LOST, STOPPED, LOCKED, CUT, LOST, RESTARTED, CLIENT, LEFT, FAST, HUNG, RESTARTED, IMMEDIATE)
 
 

@@ -30,6 +30,8 @@ from treadle.interfaces.cli.app import COMMANDS
 from treadle.interfaces.cli.command import leaves, make
 from treadle.interfaces.cli.execution import execute
 
+pytestmark = pytest.mark.xdist_group("cli parity")
+
 STORE_ONLY: dict[str, tuple[str, ...]] = {
     "demo": (),  # kills workers on a store of its own
     "dev": (),  # runs a worker and a server

@@ -14,6 +14,8 @@ from tests.commands import Ended, Treadle
 
 from treadle.model.access import Scope
 
+pytestmark = pytest.mark.xdist_group("cli server troubles")
+
 WRONG = "tdl_nobody_knows_this_one_0123456789"
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.crash.scene import Scene
+from tests.sizes import POSTGRES
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", POSTGRES])
 async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
     """An empty store, open; all processes that were started on it are ended afterwards."""
     url = f"sqlite:///{tmp_path / 'treadle.db'}" if request.param == "sqlite" else request.getfixturevalue("postgres_url")

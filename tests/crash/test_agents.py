@@ -11,13 +11,14 @@ import pytest
 from tests.crash.child import load_example
 from tests.crash.scene import Scene, until
 from tests.limits import BOUND
+from tests.sizes import left_out
 
 from treadle.testing.llm import ModelServer
 
 POINTS = ("function.before_commit", "function.after_commit")
 WRITES = 12
 QUICK = {("sqlite", "pydantic_ai_agent", POINTS[1], 6), ("postgres", "openai_agent", POINTS[1], 3)}
-"""The cases that are not left to the soak."""
+"""The cases that `make test` runs."""
 EXAMPLES = {
     "pydantic_ai_agent": ("support.Answer", ["find_order 7", "stock teapot", "refund 7 40"]),
     "openai_agent": ("support.Answer", ["find_order 7", "stock teapot", "refund 7 40"]),
@@ -31,8 +32,7 @@ def server() -> Iterator[ModelServer]:
 
 
 ALL = [
-    pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.soak])
-    for case in product(("sqlite", "postgres"), EXAMPLES, POINTS, range(1, WRITES + 1))
+    case if case in QUICK else left_out(case) for case in product(("sqlite", "postgres"), EXAMPLES, POINTS, range(1, WRITES + 1))
 ]
 
 

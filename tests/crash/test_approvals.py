@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import signal
+from itertools import product
 
 import pytest
 from tests.crash.scene import Scene, until
 from tests.limits import BOUND
+from tests.sizes import sampled
 
 from treadle.model.values import decode
 
 KILLED = -signal.SIGKILL
 
 
-@pytest.mark.parametrize("decision", ["approve", "deny"])
-@pytest.mark.parametrize("point", ["operate.before_commit", "operate.after_commit"])
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("point", "decision"), sampled([*product(["operate.before_commit", "operate.after_commit"], ["approve", "deny"])])
+)
 async def test_a_crash_while_deciding_leaves_an_approval_decided_or_pending(scene: Scene, point: str, decision: str) -> None:
     task = await scene.engine.enqueue("ask", {})
     worker = await scene.start_worker()

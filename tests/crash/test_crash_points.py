@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
+from itertools import product
 
 import pytest
 from tests.crash.scene import Scene
 from tests.crash.test_effects import EFFECT_POINTS
 from tests.crash.test_external import EXTERNAL_POINTS
 from tests.limits import BOUND
+from tests.sizes import sampled
 
 from treadle import TaskSpec
 from treadle.kernel.store.process import POINTS
@@ -39,6 +41,7 @@ def test_every_named_point_is_died_at() -> None:
     }
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("point", ENQUEUE_POINTS)
 async def test_an_enqueuer_that_dies_and_starts_again_leaves_each_task_once(scene: Scene, point: str) -> None:
     first = scene.start("enqueuer", "--count", 5, "--crash-at", f"{point}:3")
@@ -59,7 +62,7 @@ async def test_an_enqueuer_that_dies_and_starts_again_leaves_each_task_once(scen
     await scene.check(5)
 
 
-@pytest.mark.parametrize("point", WORKER_POINTS)
+@pytest.mark.parametrize("point", sampled(WORKER_POINTS))
 async def test_the_work_of_a_worker_that_dies_is_finished_by_another(scene: Scene, point: str) -> None:
     delay, size = (0.05, 60) if point == "wake.after" else (None, 8)  # something to wake, and more than is done before it dies
     ids = [task.id for task in await scene.engine.enqueue_many([TaskSpec(name="note", delay=delay) for _ in range(size)])]
@@ -101,8 +104,7 @@ namespace crash {
 """
 
 
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("point", ADVANCE_POINTS)
+@pytest.mark.parametrize(("point", "count"), sampled([*product(ADVANCE_POINTS, (1, 3))]))
 async def test_a_run_continues_on_another_worker_after_a_crash_while_advancing(scene: Scene, point: str, count: int) -> None:
     run = await scene.engine.start_run([("crash.afl", FLOW)], "crash.Three")
     first = scene.start("worker", "--crash-at", f"{point}:{count}")

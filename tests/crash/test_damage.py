@@ -25,6 +25,8 @@ from treadle.model.errors import StoreDamaged
 from treadle.settings import Settings
 from treadle.stores.sqlite.connection import commits
 
+pytestmark = pytest.mark.xdist_group("crash damage")
+
 NAME = "treadle.db"
 LOCKS = Path("/proc/locks")
 PAGE, HEADER, FRAME = 4096, 32, 24 + 4096

@@ -11,11 +11,13 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from typing import Any
 
 import pytest
 from tests.crash.scene import Scene
 from tests.limits import BOUND
+from tests.sizes import left_out, sampled
 
 from treadle.kernel.effects.decide import Effect
 from treadle.model.errors import RunFailed
@@ -104,9 +106,10 @@ async def die_and_take_over(
     return transitions, decode(ended.result)
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize(
     ("name", "point", "count"),
-    [*[("pay", point, count) for point in EFFECT_POINTS for count in (1, STEPS)], ("pay_sync", "effect.made", 1)],
+    sampled([*[("pay", point, count) for point in EFFECT_POINTS for count in (1, STEPS)], ("pay_sync", "effect.made", 1)]),
 )
 async def test_a_step_has_one_effect_or_a_logged_unknown_outcome(
     scene: Scene, service: EffectServer, point: str, count: int, name: str
@@ -127,7 +130,7 @@ async def test_a_step_has_one_effect_or_a_logged_unknown_outcome(
         assert said[died_in] == "unknown"
 
 
-@pytest.mark.parametrize("point", OTHER_POINTS)
+@pytest.mark.parametrize("point", sampled(OTHER_POINTS))
 async def test_elsewhere_no_effect_is_made_twice(scene: Scene, service: EffectServer, point: str) -> None:
     transitions, result = await die_and_take_over(scene, service, "pay", point)
     assert service.made == {"step-0": 1, "step-1": 1}
@@ -144,12 +147,10 @@ async def test_elsewhere_no_effect_is_made_twice(scene: Scene, service: EffectSe
 
 
 FUNCTION_STEPS = 10
-_COMMON = (1, 2, 7, 12, 21)
-WRITES = [pytest.param(n, marks=[] if n in _COMMON else [pytest.mark.soak]) for n in range(1, 2 * FUNCTION_STEPS + 2)]
+WRITES = [*product(["function.before_commit", "function.after_commit"], range(1, 2 * FUNCTION_STEPS + 2))]
 
 
-@pytest.mark.parametrize("number", WRITES)
-@pytest.mark.parametrize("point", ["function.before_commit", "function.after_commit"])
+@pytest.mark.parametrize(("point", "number"), sampled(WRITES))
 async def test_ten_effects_of_a_function_killed_at_any_write_happen_once_or_are_logged_as_unknown(
     scene: Scene, service: EffectServer, point: str, number: int
 ) -> None:
@@ -186,9 +187,8 @@ async def test_an_effect_that_must_not_be_repeated_is_made_once_and_fails(scene:
 
 
 BETWEEN = [
-    pytest.param(point, number, marks=[] if number in common else [pytest.mark.soak])
-    for point, common in (("effect.begun", (2, 10)), ("effect.made", (1, 5, 9, 10)))
-    for number in range(1, FUNCTION_STEPS + 1)
+    case if case in (("effect.begun", 2), ("effect.made", 1), ("effect.made", 10)) else left_out(case)
+    for case in product(("effect.begun", "effect.made"), range(1, FUNCTION_STEPS + 1))
 ]
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
 from tests.crash.child import load_example
 from tests.crash.scene import Scene, until
+from tests.sizes import sampled
 
 from treadle.kernel.external.records import read_job
 from treadle.model.external import DISPATCHED, POLLED, RESOLVED
@@ -72,6 +74,7 @@ async def crash_and_go_on(scene: Scene, farm: FarmServer, point: str, name: str,
     return ended
 
 
+@pytest.mark.postgres
 async def test_a_job_submitted_but_not_recorded_is_found_and_reattached(scene: Scene, farm: FarmServer) -> None:
     ended = await crash_and_go_on(scene, farm, "external.after_start", "farm")
     assert ended.state == "completed"
@@ -124,8 +127,7 @@ async def test_a_worker_that_dies_before_submitting_leaves_nothing_at_the_servic
     assert await scene.transitions(ended.id) == ["tool_call.unknown", "expire", "hand_off", "succeed"]
 
 
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("point", [*OTHER_POINTS, "external.after_poll"])
+@pytest.mark.parametrize(("point", "count"), sampled([*product([*OTHER_POINTS, "external.after_poll"], [1, 2])]))
 async def test_a_job_survives_its_workers_wherever_they_die(scene: Scene, farm: FarmServer, point: str, count: int) -> None:
     ended = await crash_and_go_on(scene, farm, point, "farm", count)
     assert ended.state == "completed"

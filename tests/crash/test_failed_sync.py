@@ -16,6 +16,7 @@ import apsw
 import pytest
 from tests.commands import HANDLERS, Treadle
 from tests.limits import BOUND
+from tests.sizes import left_out
 
 from treadle.kernel.store import process
 from treadle.model.errors import StoreFailed, StoreFull
@@ -62,7 +63,7 @@ sys.exit(main())
 """
 
 
-@pytest.fixture(params=["preloaded library", "file system of SQLite"])
+@pytest.fixture(params=["preloaded library", left_out("file system of SQLite")])
 def command(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[list[str], dict[str, str]]:
     """The `treadle` command and its environment, with syncs that fail while the file `failing` exists."""
     environment = {"FAIL_SYNC_WHILE": str(tmp_path / "failing")}

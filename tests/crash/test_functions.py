@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from itertools import product
 
 import pytest
 from tests.crash.scene import Scene, until
 from tests.limits import BOUND
+from tests.sizes import sampled
 
 from treadle import RunCanceled
 from treadle.kernel.store.queries import TaskFilter
@@ -21,13 +23,8 @@ RESULT = ["step0", "step1", "step2", "step3", "note", "branch0", "branch1", "bra
 KILLED = -signal.SIGKILL
 
 
-_ALL = [
-    pytest.param(number, marks=[] if number in (1, 2, 5, 8, 10, 12, 14) else [pytest.mark.soak]) for number in range(1, WRITES + 1)
-]
-
-
-@pytest.mark.parametrize("number", _ALL)
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.postgres
+@pytest.mark.parametrize(("point", "number"), sampled([*product(POINTS, range(1, WRITES + 1))]))
 async def test_a_function_has_the_same_result_after_a_kill_at_any_write(scene: Scene, point: str, number: int) -> None:
     starter = scene.start("function_starter")
     run_id = (await starter.told("started"))["id"]
@@ -65,8 +62,9 @@ async def test_a_starter_that_dies_and_starts_again_starts_one_run(scene: Scene,
     assert [run.id for run in await scene.engine.kernel.run_reads.list_runs(workflow="ten")] == [told["id"]]
 
 
-@pytest.mark.parametrize("crash", ["function.before_commit:3", "function.after_commit:4"])
-@pytest.mark.parametrize("event", ["answer", "cancel"])
+@pytest.mark.parametrize(
+    ("event", "crash"), sampled([*product(["answer", "cancel"], ["function.before_commit:3", "function.after_commit:4"])])
+)
 async def test_a_winner_and_a_cleanup_survive_the_death_of_their_process(scene: Scene, event: str, crash: str) -> None:
     started = await scene.engine.start_function("race", version=1)
     first = scene.start("worker", "--crash-at", crash)

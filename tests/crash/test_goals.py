@@ -9,11 +9,13 @@ import asyncio
 import random
 import signal
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import pytest
 from tests.crash.scene import Child, Scene, until
 from tests.limits import BOUND
+from tests.sizes import sampled
 
 from treadle import Engine
 from treadle.api.objectives import Objective
@@ -103,8 +105,8 @@ async def die_and_go_on(scene: Scene, topology: Path, role: str, point: str) -> 
     assert len(scene.effects("pursue")) == 1 + twice
 
 
-@pytest.mark.parametrize("point", COMMIT_POINTS)
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.postgres
+@pytest.mark.parametrize(("role", "point"), sampled([*product(ROLES, COMMIT_POINTS)]))
 async def test_a_role_that_dies_before_or_after_its_write_is_taken_over(
     scene: Scene, topology: Path, role: str, point: str
 ) -> None:
@@ -112,15 +114,13 @@ async def test_a_role_that_dies_before_or_after_its_write_is_taken_over(
 
 
 @pytest.mark.parametrize("scene", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("point", OTHER_POINTS)
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(("role", "point"), sampled([*product(ROLES, OTHER_POINTS)]))
 async def test_a_role_that_dies_on_its_way_to_its_write_is_taken_over(scene: Scene, topology: Path, role: str, point: str) -> None:
     """No write lies between these points, so that one store shows them all."""
     await die_and_go_on(scene, topology, role, point)
 
 
-@pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize("point", ["operate.before_commit", "operate.after_commit"])
+@pytest.mark.parametrize(("point", "number"), sampled([*product(["operate.before_commit", "operate.after_commit"], [1, 2])]))
 async def test_an_objective_resubmitted_after_a_crash_is_created_once(
     scene: Scene, topology: Path, point: str, number: int
 ) -> None:
@@ -160,7 +160,7 @@ async def pursue(scene: Scene, topology: Path, count: int, kills: int, seed: int
     assert Counter(len(trail.workorders) for trail in trails if trail.objective.metadata["failing"] == 0) == {1: count * 8 // 10}
 
 
-@pytest.mark.parametrize("scene", ["sqlite", pytest.param("postgres", marks=pytest.mark.soak)], indirect=True)
+@pytest.mark.soak
 async def test_fifty_objectives_and_two_of_each_role_killed_at_random(scene: Scene, topology: Path) -> None:
     await pursue(scene, topology, 50, 12, seed=20261115)
 

@@ -12,6 +12,7 @@ import pytest
 from tests.crash.graphs import EFFECTS, add_graphs
 from tests.crash.scene import Child, Scene, until
 from tests.limits import BOUND
+from tests.sizes import left_out
 
 from treadle.testing.llm import ModelServer, text
 
@@ -28,13 +29,14 @@ THREAD: dict[str, tuple[int, ...]] = {"thread.before_commit": (), "thread.after_
 FUNCTION: dict[str, tuple[int, ...]] = {"function.before_commit": (), "function.after_commit": ()}
 """The writes at which `make test` kills the process; each process takes seconds to import the frameworks."""
 CASES = [
-    pytest.param(point, number, marks=[] if number in always else [pytest.mark.soak])
+    (point, number) if number in always else left_out((point, number))
     for points, last in ((THREAD, 14), (FUNCTION, 8))
     for point, always in points.items()
     for number in range(1, last + 1)
 ]
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize(("point", "number"), CASES)
 async def test_a_graph_repeats_no_recorded_step_after_a_kill_at_any_write(
     scene: Scene, model: ModelServer, point: str, number: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.crash.scene import Scene, until
 
 from treadle import TaskSpec
@@ -26,6 +27,7 @@ def sidecars_of(pid: int) -> list[str]:
     return found
 
 
+@pytest.mark.postgres
 async def test_tasks_of_a_killed_worker_that_had_not_started_are_released_without_a_takeover(scene: Scene) -> None:
     tasks = [task.id for task in await scene.engine.enqueue_many([TaskSpec(name="die")] * 10)]
     first = scene.start("worker")

@@ -40,6 +40,7 @@ async def start(scene: Scene) -> list[Child]:
     return children
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize(
     "count", [400, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])], ids=["small", "soak"]
 )

@@ -65,6 +65,7 @@ async def test_a_step_after_another_waits_for_it_although_its_worker_is_killed(o
     assert [what for what, *_ in scene.effects() if what in ("start", "note")] == ["start", "start", "note", "note"]
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("point", ["advance.before_commit:2", "advance.after_commit:3"])
 async def test_errors_are_collected_once_although_a_worker_is_killed(scene: Scene, point: str) -> None:
     run = await scene.engine.start_run(SOURCES, "crash.Collected", {"items": [1, 2, 3, 4]})

@@ -12,6 +12,7 @@ from treadle.model.values import decode
 KILLED = -signal.SIGKILL
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("point", ["claim.after", "settle.before_commit", "settle.after_commit"])
 async def test_a_task_with_an_undelivered_or_unsettled_claim_is_done_by_another_worker(scene: Scene, point: str) -> None:
     doomed = scene.start("gateway", "--lease", 1, "--crash-at", point)

@@ -53,6 +53,7 @@ async def finish(scene: Scene, run_id: str) -> dict[str, Any]:
     return outputs
 
 
+@pytest.mark.postgres
 async def test_two_processes_do_a_foreach_once(scene: Scene) -> None:
     workers = [await scene.start_worker("--concurrency", 20) for _ in range(2)]
     run = await scene.engine.start_run(SOURCES, "crash.Wide", {"items": list(range(300))})

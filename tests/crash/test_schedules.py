@@ -32,6 +32,7 @@ async def each_fired_once(scene: Scene, schedule_id: str) -> None:
     assert (await scene.engine.kernel.verify()).problems == ()
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("point", ["claim.after", "fire.before_commit", "fire.after_commit"])
 async def test_a_killed_scheduler_neither_loses_nor_repeats_a_tick(scene: Scene, point: str) -> None:
     doomed = scene.start("worker", "--crash-at", f"{point}:{6 if point == 'claim.after' else 2}")

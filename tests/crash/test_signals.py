@@ -16,6 +16,7 @@ from treadle.model.errors import ClocksApart
 from treadle.model.values import decode
 
 
+@pytest.mark.postgres
 async def test_a_task_of_a_killed_worker_is_completed_once_by_another(scene: Scene) -> None:
     task = await scene.engine.enqueue("hang_once")
     first = await scene.start_worker()

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from tests.crash.scene import Scene
 from tests.limits import BOUND
+from tests.sizes import sampled
 
 from treadle.interfaces.http.server import HttpOptions, HttpServer
 
@@ -33,7 +34,10 @@ async def follow(http: httpx.AsyncClient, path: str) -> list[dict[str, Any]]:
                         break
 
 
-@pytest.mark.parametrize("point", ["stream.before_commit:2", "stream.after_commit:2", "handler.after", "settle.before_commit"])
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "point", sampled(["stream.before_commit:2", "stream.after_commit:2", "handler.after", "settle.before_commit"])
+)
 async def test_a_reader_sees_every_entry_of_the_final_attempt_once_and_a_notice(scene: Scene, point: str) -> None:
     options = HttpOptions(port=0, open_access=True)
     async with HttpServer(scene.engine, options) as server, httpx.AsyncClient(base_url=server.url, timeout=BOUND) as http:

@@ -36,6 +36,7 @@ async def leases_end_at(scene: Scene) -> int:
     return min(task.wake_at or 0 for task in held)
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("sidecar", ["sidecar lives", "sidecar dies"])
 async def test_work_of_a_killed_worker_restarts_before_its_lease_expires(scene: Scene, sidecar: str) -> None:
     first = await scene.start_worker("--lease", LEASE)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import pytest
 from tests.crash.scene import Scene, until
+from tests.sizes import sampled
 
 from treadle.model.states import WATCHER
 from treadle.model.values import decode
@@ -19,8 +21,8 @@ def write_whole(path: Path, text: str) -> None:
     new.replace(path)
 
 
-@pytest.mark.parametrize("point", ["look.before_commit", "look.after_commit"])
-@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.postgres
+@pytest.mark.parametrize(("number", "point"), sampled([*product([2, 3], ["look.before_commit", "look.after_commit"])]))
 async def test_a_killed_scanner_neither_loses_nor_repeats_a_change(scene: Scene, tmp_path: Path, point: str, number: int) -> None:
     """The first commit is that of the first look, which finds nothing; the next ones tell of changes, and put the task back."""
     inbox = tmp_path / "inbox"

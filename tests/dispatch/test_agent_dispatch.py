@@ -42,6 +42,7 @@ async def running(coordinator: AgentCoordinator, worker_id: str = "worker-1") ->
 # --- 1. task enqueue ---
 
 
+@pytest.mark.postgres
 async def test_task_enqueued_successfully(coordinator):
     task = await get(coordinator, await coordinator.enqueue(issue(42)))
     assert (task.issue.number, task.issue.repository.full_name, task.issue.labels[0].name) == (42, "weavers/loom", "bug")

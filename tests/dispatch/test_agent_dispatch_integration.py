@@ -51,6 +51,7 @@ async def logged(coordinator: AgentCoordinator, task_id: str) -> bool:
 # --- 1. full workflow ---
 
 
+@pytest.mark.postgres
 async def test_enqueue_task_dequeue_complete(coordinator):
     task_id = await coordinator.enqueue(issue())
     task = await coordinator.dequeue("worker-1")
@@ -279,7 +280,11 @@ async def test_worker_crashes_during_execution(mode, kind, request, tmp_path):
 @pytest.mark.parametrize("observer", ["worker", "coordinator"])
 @pytest.mark.parametrize(
     ("kind", "kernel", "evidence"),
-    [*((kind, (), "process") for kind in SHARED), ("postgres", ("another machine",), "session")],
+    [
+        ("sqlite", (), "process"),
+        pytest.param("postgres", (), "process", marks=pytest.mark.postgres_all),
+        pytest.param("postgres", ("another machine",), "session", marks=pytest.mark.postgres_all),
+    ],
     ids=lambda each: each if isinstance(each, str) else "".join(each) or "same machine",
 )
 async def test_jobs_of_a_coordinator_that_was_killed_are_free_before_their_lease_expires(

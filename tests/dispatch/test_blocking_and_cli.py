@@ -27,6 +27,7 @@ from treadle.settings import Settings
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", ALL)
 def test_the_blocking_facade_behaves_the_same(kind, request, tmp_path):
     with Persistence(url_of(kind, request, tmp_path), settings=Settings()) as store, BlockingCoordinator(store) as coordinator:

@@ -47,6 +47,7 @@ def test_the_example_is_an_issue():
     assert make_issue(json.loads(file.read_text())).number == 17
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize(
     ("bad", "word"),
     [

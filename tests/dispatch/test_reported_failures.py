@@ -15,6 +15,7 @@ from treadle.model.errors import TaskFailed
 NOT_JSON = object()
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("threaded", [False, True], ids=["async", "thread"])
 @pytest.mark.parametrize(
     ("error", "message"),

@@ -15,7 +15,10 @@ from tests.editors.corpus import differences, programs
 
 PROGRAMS = programs()
 NODE = shutil.which("node")
-pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed: TextMate, CodeMirror and VS Code cannot be tested")
+pytestmark = [
+    pytest.mark.xdist_group("editors node"),
+    pytest.mark.skipif(NODE is None, reason="node is not installed: TextMate, CodeMirror and VS Code cannot be tested"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,13 @@ from tests.editors.tree_sitter_grammar import Grammar
 
 FOLDER = EDITORS / "tree-sitter-afl"
 PROGRAMS = programs()
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("node") and shutil.which("gcc")),
-    reason="node evaluates grammar.js and gcc compiles scanner.c: both are needed",
-)
+pytestmark = [
+    pytest.mark.xdist_group("editors tree sitter"),
+    pytest.mark.skipif(
+        not (shutil.which("node") and shutil.which("gcc")),
+        reason="node evaluates grammar.js and gcc compiles scanner.c: both are needed",
+    ),
+]
 BY_LOOKAHEAD = re.compile(r"\b(with|as|catch|andThen|in|not|contains|startsWith|endsWith)\s*=")
 """Steps with these names: the parser looks one token ahead, the grammar takes the word for the keyword."""
 

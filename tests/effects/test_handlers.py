@@ -80,6 +80,7 @@ async def result_of(engine: Engine, name: str, payload: dict[str, Any] | None = 
         return task.id, await engine.result(task, timeout=BOUND)
 
 
+@pytest.mark.postgres
 async def test_an_effect_is_made_once_although_the_handler_is_tried_again(engine: Engine) -> None:
     service = Service()
 

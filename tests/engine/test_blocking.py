@@ -30,6 +30,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     return made
 
 
+@pytest.mark.postgres
 def test_everything_can_be_done_without_an_event_loop(engine: Engine) -> None:
     with engine.blocking() as e:
         task = e.enqueue("echo", {"n": 1}, priority=3)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.commands import Treadle
 from tests.engines import Refusing, url_of
+from tests.sizes import POSTGRES
 
 from treadle import Engine
 from treadle.kernel.declarations.records import ProgramDeclarations
@@ -22,7 +23,7 @@ from treadle.settings import Settings
 from treadle.testing import ManualClock
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", POSTGRES])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url_of(request.param, request, tmp_path)
 
@@ -61,6 +62,7 @@ async def start(engine: Engine) -> None:
         pass
 
 
+@pytest.mark.postgres
 async def test_two_releases_of_a_rolling_deployment_do_not_fight(url: str):
     said: list[TelemetryEvent] = []
     old, new = make(url, 1, said), make(url, 2, said)

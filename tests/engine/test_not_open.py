@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 import pytest
-from tests.engines import url_of
+from tests.engines import ALL, url_of
 
 from treadle import Engine
 from treadle.api.tasks import TaskSpec
@@ -47,7 +47,8 @@ def test_every_call_of_an_engine_is_tried() -> None:
     assert calls - {"open", "close"} == set(CALLS)
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+@pytest.mark.postgres
+@pytest.mark.parametrize("kind", ALL)
 async def test_every_call_on_a_closed_engine_raises_not_open_with_a_remedy(
     kind: str, request: pytest.FixtureRequest, tmp_path: Any
 ) -> None:

@@ -97,6 +97,7 @@ async def solved(treadle: Treadle, server: ModelServer, *crashes: str) -> Any:
         return run.id, result, [each.row.name.partition("#")[0] for each in await engine.kernel.run_reads.list_steps(run.id)]
 
 
+@pytest.mark.all_cases  # the same promise: tests/crash/test_agents.py
 async def test_the_coding_agent_is_killed_and_opens_one_pull_request(coder: Any, treadle: Treadle) -> None:
     with ModelServer() as server:
         coder.add_script(server)

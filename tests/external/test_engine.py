@@ -13,6 +13,7 @@ import pytest
 from tests.crash.child import load_example
 from tests.engines import ALL, Refusing, make_engine, url_of
 from tests.limits import BOUND
+from tests.sizes import POSTGRES
 
 from treadle import (
     Engine,
@@ -84,6 +85,7 @@ async def polled(gate: Gate, count: int) -> None:
     await until(holds)
 
 
+@pytest.mark.postgres
 async def test_a_workflow_uses_a_specialist_without_knowing_it(engine: Engine) -> None:
     stub = StubExternalSpecialist([STILL, RenderEvent({"url": "a.png"})], initial_polling_interval_seconds=SOON)
     engine.specialist("film.Render", stub)
@@ -291,7 +293,7 @@ async def test_the_render_farm_of_the_examples(engine: Engine, tmp_path: Path) -
         server.server_close()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", ["sqlite", POSTGRES])
 async def test_encoded_jobs_work_with_the_codec_and_are_only_reported_without_it(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

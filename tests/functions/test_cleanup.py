@@ -479,6 +479,7 @@ def test_code_that_may_clean_up_is_recognised(code: Any, *, may: bool):
 # --- with workers, on every store ---
 
 
+@pytest.mark.postgres
 async def test_workers_let_a_canceled_function_clean_up(engine: Engine):
     done: list[str] = []
 

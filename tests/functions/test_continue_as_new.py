@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.engines import make_engine, url_of
 from tests.functions.driver import Process, Scene, function_scene, until
+from tests.sizes import POSTGRES
 
 from treadle.engine.operations import Operations
 from treadle.kernel.store.units import PutRun
@@ -16,7 +17,7 @@ from treadle.model.access import OPEN
 from treadle.model.errors import IllegalTransition
 
 
-@pytest.fixture(params=["memory", "postgres"])
+@pytest.fixture(params=["memory", POSTGRES])
 async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
     async with function_scene(url_of(request.param, request, tmp_path)) as opened:
 
@@ -37,6 +38,7 @@ async def _links(scene: Scene) -> list[Any]:
     return sorted(await scene.engine.kernel.run_reads.list_runs(workflow="listen"), key=lambda run: run.link)
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("first", ["the signal", "the new run"])
 @pytest.mark.parametrize("keyed", [False, True], ids=["plain", "keyed"])
 async def test_a_signal_that_meets_a_continuation_arrives_exactly_once(scene: Scene, first: str, keyed: bool):

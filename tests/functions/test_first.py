@@ -362,6 +362,7 @@ async def _race(events: list[str], dies_at: int, *, after: bool, warm: int) -> N
         assert (await scene.engine.kernel.verify()).problems == ()
 
 
+@pytest.mark.postgres
 async def test_workers_cancel_the_losers(engine: Engine):
     held = asyncio.Event()
 

@@ -101,6 +101,7 @@ async def test_all_stored_values_of_a_function_are_encoded():
 # --- with a worker, on every store ---
 
 
+@pytest.mark.postgres
 async def test_a_function_does_its_steps_and_returns(engine: Engine):
     @engine.handler("double")
     async def double(payload: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 from tests.engines import make_engine, url_of
 from tests.functions.driver import Died, Scene, function_scene
 from tests.limits import BOUND
+from tests.sizes import POSTGRES
 
 from treadle import FunctionContext, Update, UpdateRejected, UpdateUnanswered
 from treadle.engine.operations import Operations
@@ -26,7 +27,7 @@ class Address:
     zip: int
 
 
-@pytest.fixture(params=["memory", "postgres"])
+@pytest.fixture(params=["memory", POSTGRES])
 async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
     async with function_scene(url_of(request.param, request, tmp_path)) as opened:
         yield opened
@@ -38,6 +39,7 @@ async def memory() -> AsyncIterator[Scene]:
         yield opened
 
 
+@pytest.mark.postgres
 async def test_a_published_value_is_read_without_a_worker_and_follows_the_chain(scene: Scene) -> None:
     @scene.engine.function("ship")
     async def ship(payload: dict[str, Any], ctx: FunctionContext) -> str:

@@ -11,6 +11,7 @@ import pytest
 from tests.engines import ALL, make_engine, url_of
 from tests.functions.driver import Process, Scene, function_scene, until
 from tests.limits import BOUND
+from tests.sizes import POSTGRES
 
 from treadle.kernel.store.units import PutRun
 from treadle.model.errors import SignalTimeout
@@ -211,6 +212,7 @@ async def test_a_branch_that_does_less_is_noticed_before_anything_follows(scene:
     assert followed == ["followed"]
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("url", ALL)
 async def test_unconsumed_signals_transition_to_the_continued_run(url: str, request: pytest.FixtureRequest, tmp_path: Path):
     async with make_engine(url_of(url, request, tmp_path)) as engine:
@@ -307,7 +309,7 @@ async def test_waiting_with_a_zero_timeout_drains_pending_signals(scene: Scene, 
 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["plain", "keyed"])
-@pytest.mark.parametrize("url", ["memory", "postgres"])
+@pytest.mark.parametrize("url", ["memory", POSTGRES])
 async def test_concurrently_sent_signals_all_arrive(url: str, keyed: bool, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     count = 60
     engine = make_engine(url_of(url, request, tmp_path))

@@ -106,6 +106,7 @@ async def test_a_function_that_returns_while_it_is_paused_ends_when_it_is_resume
     assert executed == [1]
 
 
+@pytest.mark.postgres
 async def test_pausing_reaches_children_and_keeps_signals_and_results(engine: Engine):
     @engine.handler("work")
     async def work(payload: dict[str, Any]) -> dict[str, Any]:

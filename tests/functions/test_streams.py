@@ -62,6 +62,7 @@ def in_process(payload: dict[str, Any], ctx: Context) -> None:
         ctx.stream("tokens").write(number)
 
 
+@pytest.mark.postgres
 async def test_a_reader_follows_a_handler_from_any_offset(url: str):
     engine = make_engine(url)
     go_on = asyncio.Event()

@@ -13,6 +13,7 @@ from tests.engines import url_of
 from tests.functions.driver import LIVE, Process, Scene, function_scene, until
 from tests.limits import BOUND
 from tests.properties.test_conversion import TYPES, WRONG
+from tests.sizes import POSTGRES
 
 from treadle import Engine
 from treadle.kernel.store.queries import TaskFilter
@@ -98,9 +99,10 @@ async def round_trip(url: str, values: tuple[Any, ...]) -> None:
                 assert type(one) is type(value)
 
 
+@pytest.mark.postgres
 @settings(max_examples=2, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(values=st.tuples(*(strategy for _, strategy in TYPES)))
-@pytest.mark.parametrize("kind", ["memory", "postgres"])
+@pytest.mark.parametrize("kind", ["memory", POSTGRES])
 def test_every_type_arrives_after_abandoned_claims(
     kind: str, values: tuple[Any, ...], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

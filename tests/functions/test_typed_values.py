@@ -66,6 +66,7 @@ def typed(url: str, calls: list[Any]) -> tuple[Engine, Any, Any]:
     return engine, pack, flow
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", SHARED)
 async def test_values_arrive_as_their_types_after_crashes(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     url = url_of(kind, request, tmp_path)

@@ -14,6 +14,8 @@ from tests.fuzz.stage import THEATRE
 from tests.fuzz.strategies import GRAMMARS, WORDS, inputs_for
 from tests.fuzz.targets import TARGETS
 
+pytestmark = pytest.mark.xdist_group("fuzz")
+
 EXAMPLES = {"afl": 60, "expression": 60, "schedule": 40, "github": 30, "callback": 30, "request": 60}
 """How many inputs are drawn here, where others cost less."""
 

@@ -9,6 +9,8 @@ from tests.fuzz import harness
 from tests.fuzz.__main__ import told
 from tests.fuzz.harness import Finds, TookTooLong, bounded, keep, play, smallest
 
+pytestmark = pytest.mark.xdist_group("fuzz")
+
 
 def buggy(data: bytes) -> None:
     """Fails in two ways."""

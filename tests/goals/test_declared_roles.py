@@ -47,6 +47,7 @@ async def has_passed(engine: Engine, at: int) -> bool:
     return await engine.kernel.store.now() > at
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", SHARED)
 async def test_a_role_receives_its_events_and_no_others(kind: str, request: Any, tmp_path: Path) -> None:
     calls: list[dict[str, Any]] = []

@@ -63,6 +63,7 @@ async def small(tmp_path: Path) -> AsyncIterator[Engine]:
 # --- operators' actions ---
 
 
+@pytest.mark.postgres
 async def test_an_objective_is_as_it_was_given_and_new(engine: Engine):
     given = {
         "acceptance_criteria": ["fast"],

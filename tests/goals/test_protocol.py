@@ -64,6 +64,7 @@ async def engine(url: str, tmp_path: Path) -> AsyncIterator[Engine]:
 # --- worker roles ---
 
 
+@pytest.mark.postgres
 async def test_the_readiness_worker_enforces_the_status_transitions(engine: Engine) -> None:
     """Only the transitions of the table can be made; the database refuses the rest, whoever tries (tests/contract)."""
     made = await engine.goals.objectives.add("Do it", actor="ada")

@@ -16,6 +16,7 @@ OTHER = "name: other\ntypes:\n  REVIEW: {handler: do, gates: []}\n"
 ROLES = (READINESS, SCHEDULE, GATE)
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", SHARED)
 async def test_a_topology_serves_the_tasks_of_its_own_types_only(kind: str, request: Any, tmp_path: Path) -> None:
     engine = make_engine(url_of(kind, request, tmp_path))

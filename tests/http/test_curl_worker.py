@@ -16,6 +16,8 @@ import pytest
 from tests.commands import Treadle
 from tests.limits import BOUND
 
+pytestmark = pytest.mark.xdist_group("http curl worker")
+
 WORKER = Path(__file__).parents[2] / "examples" / "curl_worker" / "worker.sh"
 
 COMMAND = r"""

@@ -62,6 +62,7 @@ async def memory() -> AsyncIterator[Engine]:
         yield engine
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", ALL)
 async def test_langgraphs_conformance_suite_passes(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     async with make_engine(url_of(kind, request, tmp_path)) as engine:

@@ -56,6 +56,7 @@ def runner_of(persistence: Persistence, **options: Any) -> ClaudeAgentRunner:
     return ClaudeAgentRunner(Evaluator(persistence), persistence, **options)
 
 
+@pytest.mark.postgres
 def test_a_workflow_is_run_to_its_end_by_the_model(server, url):
     server.script(uses((TARGET, GOOD)))
     with Persistence(url, settings=settings_for(server)) as persistence:

@@ -48,6 +48,7 @@ async def failure_of(engine: Any, **options: Any) -> tuple[str, str, Any]:
     return task.error_code, task.error, run
 
 
+@pytest.mark.postgres
 async def test_a_run_with_two_tools_and_three_turns(server, url):
     server.script(
         uses(("desk__Lookup", {"word": "grist"})),

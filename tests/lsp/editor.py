@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,6 @@ from typing import Any
 from lsprotocol import types
 from pygls import uris
 from pygls.lsp.client import LanguageClient
-from tests.fork_server import command_of
 
 LIMIT = 120  # seconds; only a hang takes that long
 
@@ -128,7 +128,7 @@ def offset_of(text: str, position: types.Position) -> int:
 async def edited(folder: Path, **general: Any) -> AsyncIterator[Editor]:
     """Start a server on a folder; at the end it must stop by itself, without having shown an error."""
     client = Client()
-    await client.start_io(*command_of("treadle", "lsp", "--stdio"))
+    await client.start_io(sys.executable, "-m", "treadle", "lsp", "--stdio")
     uri = uris.from_fs_path(str(folder)) or ""
     asked = types.InitializeParams(
         types.ClientCapabilities(**general), root_uri=uri, workspace_folders=[types.WorkspaceFolder(uri, folder.name)]

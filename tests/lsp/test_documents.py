@@ -6,7 +6,7 @@ import pytest
 from lsprotocol import types
 from tests.lsp.editor import Editor, position_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.xdist_group("lsp documents"), pytest.mark.asyncio(loop_scope="module")]
 
 GREETING = """facet Say(text: String) => (said: String)
 workflow Hello(name: String) => (greeting: String) andThen {

@@ -12,7 +12,7 @@ import pytest_asyncio
 from lsprotocol import types
 from tests.lsp.editor import Editor, edited, position_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.xdist_group("lsp examples"), pytest.mark.asyncio(loop_scope="module")]
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(
     str(path.relative_to(ROOT)) for folder in ("examples", "tests/golden/lang") for path in (ROOT / folder).rglob("*.afl")

@@ -8,7 +8,7 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from tests.lsp.editor import Editor, offset_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.xdist_group("lsp names"), pytest.mark.asyncio(loop_scope="module")]
 
 LIBRARY = """/** Money of a customer. */
 namespace bank {

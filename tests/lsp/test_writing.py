@@ -7,7 +7,7 @@ import pytest_asyncio
 from lsprotocol import types
 from tests.lsp.editor import Editor
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.xdist_group("lsp writing"), pytest.mark.asyncio(loop_scope="module")]
 
 LIBRARY = """namespace bank {
     schema Money { amount: Long, currency: String }

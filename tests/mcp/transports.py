@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,7 +13,6 @@ import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from tests.fork_server import command_of
 from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine
@@ -83,8 +83,7 @@ async def in_request_context(engine: Engine, *scopes: Scope, actor: str = "mcp:a
 async def over_stdio(folder: Path, *args: str, token: str | None = None, mode: str = "auto") -> AsyncIterator[Client]:
     """A client of `treadle mcp`, a process in that folder; what it says on stderr is in the file `stderr`."""
     env = {"TREADLE_TOKEN": token} if token else {}
-    program, *arguments = command_of("treadle", "mcp", *args)
-    command = StdioServerParameters(command=program, args=arguments, cwd=folder, env=env)
+    command = StdioServerParameters(command=sys.executable, args=["-m", "treadle", "mcp", *args], cwd=folder, env=env)
     with (folder / "stderr").open("w") as errors:
         async with Client(stdio_client(command, errors), mode=mode) as client:
             yield client

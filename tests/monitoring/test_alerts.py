@@ -13,6 +13,7 @@ from tests.engines import url_of
 from tests.errors import raises_code
 from tests.functions.driver import Died, Process, Scene, function_scene
 from tests.monitoring.test_problems import FAULTS
+from tests.sizes import POSTGRES
 
 from treadle.kernel.alerts import evaluate
 from treadle.kernel.alerts.evaluate import CAUSES, AlertEvaluator
@@ -165,7 +166,8 @@ async def test_each_rule_fires_once_and_resolves(watch: Watch, tmp_path: Path, w
     await check_fires_once_and_resolves(watch, lambda: plant(watch.scene, tmp_path), cause, count)
 
 
-@pytest.mark.parametrize("scene", ["memory", "postgres"], indirect=True)
+@pytest.mark.postgres
+@pytest.mark.parametrize("scene", ["memory", POSTGRES], indirect=True)
 async def test_a_rule_fires_once_on_every_store(watch: Watch, tmp_path: Path) -> None:
     await watch.scene.engine.alerts.create("r", when="run_failed", to=URL)
     await check_fires_once_and_resolves(watch, lambda: runs_fail(watch.scene, tmp_path), "import ", 2)

@@ -36,6 +36,7 @@ async def cancel_one(engine: Engine) -> str:
     return task.id
 
 
+@pytest.mark.postgres
 async def test_events_after_a_seq_are_delivered_in_order(engine):
     ids = [await cancel_one(engine) for _ in range(5)]
     events = engine.events(after=0)

@@ -417,6 +417,7 @@ async def test_remote_workers_are_counted_where_they_are_served(scene: Scene):
     assert found["treadle_handler_duration_seconds_sum", ran] == 1.5
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", ALL)
 async def test_gauges_are_the_same_on_every_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path):
     async with make_engine(url_of(kind, request, tmp_path)) as engine:

@@ -13,6 +13,7 @@ from tests.engines import url_of
 from tests.errors import raises_code
 from tests.limits import BOUND
 from tests.mcp.transports import in_request_context
+from tests.sizes import POSTGRES
 from tests.web.conftest import visiting
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine, ExternalProductionHandle, NonRetryable, RetryPolicy
@@ -114,7 +115,8 @@ async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield engine
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.postgres
+@pytest.mark.parametrize("engine", ["sqlite", POSTGRES], indirect=True)
 async def test_every_id_of_a_trace_leads_to_it(engine: Engine) -> None:
     run = await engine.start_function("order", trace_id="checkout-7")
     other = await engine.enqueue("broken", {"n": 1}, trace_id="checkout-7")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.patterns.programs import load
+from tests.sizes import left_out
 
 from treadle import Engine
 from treadle.testing import Environment, crash_test
@@ -13,7 +14,7 @@ from treadle.testing import Environment, crash_test
 GOAL = {"messages": [{"role": "user", "content": "Find out."}], "budget": 10_000}
 
 
-@pytest.mark.parametrize(("searches", "turns"), [(1, 1), pytest.param(3, 2, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(("searches", "turns"), [(1, 1), left_out((3, 2))])
 def test_a_worker_killed_at_any_write_changes_neither_the_result_nor_the_searches(searches: int, turns: int):
     program = load("long_running_agent")
     program.TURNS_PER_RUN, program.KEPT = turns, 2

@@ -1,4 +1,4 @@
-"""How tests are distributed to processes."""
+"""How tests are selected, and distributed to processes."""
 
 from __future__ import annotations
 
@@ -7,36 +7,65 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import tests
-from tests.distribution import TOGETHER
 
-ROOT = Path(tests.__path__[0])
+ROOT = Path(tests.__path__[0]).parent
 
 
 def test_tests_that_share_a_fixture_run_in_the_same_process():
-    sharing = {
-        path.relative_to(ROOT.parent).as_posix()
-        for path in ROOT.rglob("test_*.py")
-        if re.search(r'fixture\([^)]*(?<!loop_)scope="module"', path.read_text())
-    }
-    sharing |= {f"tests/lsp/{path.name}" for path in (ROOT / "lsp").glob("test_*.py") if "editor: Editor" in path.read_text()}
-    assert {name for name in sharing if not name.startswith(TOGETHER)} == set()
-    assert {name for name in TOGETHER if not (ROOT.parent / name).exists()} == set()
+    sources = {path: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    sharing = {path for path, source in sources.items() if re.search(r'fixture\([^)]*(?<!loop_)scope="module"', source)}
+    sharing |= {path for path, source in sources.items() if path.parent.name == "lsp" and "editor: Editor" in source}
+    sharing |= {path for path in sources if path.parent.name == "browser"}
+    assert len(sharing) > 20
+    assert [path.name for path in sharing if not re.search(r"xdist_group\(|= IN_BROWSER|\[IN_BROWSER", sources[path])] == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
+def test_only_the_test_files_mark_what_is_left_out():
+    """A reader of a test sees whether `make test` runs it: no list elsewhere says so, and no hook marks items."""
+    marking = re.compile(r"^def pytest_collection_modify", re.MULTILINE)
+    assert [path for path in (ROOT / "tests").rglob("*.py") if marking.search(path.read_text())] == []
+
+
+def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests of a folder below `tests`, as `make test` does."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "1", f"--rootdir={ROOT}", "-c", str(ROOT / "pyproject.toml")]
+    return subprocess.run([*command, *options, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
 def test_a_module_that_cannot_be_imported_fails_the_run(tmp_path: Path):
     (tmp_path / "test_broken.py").write_text("import a_module_that_does_not_exist\n\n\ndef test_nothing():\n    pass\n")
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    options = ["-q", "-n", "1", "-p", "tests.distribution", "--import-mode=importlib"]
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "test_broken.py"],
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    result = run_pytest(tmp_path)
     assert result.returncode != 0
     assert "a_module_that_does_not_exist" in result.stdout
+
+
+def test_the_last_line_says_how_many_tests_were_left_out(tmp_path: Path):
+    (tmp_path / "test_cases.py").write_text(
+        """
+import pytest
+from tests.sizes import POSTGRES, left_out, sampled
+
+@pytest.mark.parametrize("store", ["sqlite", POSTGRES])
+def test_above_the_stores(store): assert store == "sqlite"
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("store", ["sqlite", POSTGRES])
+def test_on_both(store): assert store
+
+@pytest.mark.parametrize("point", sampled(range(10)))
+def test_at_every_point(point): assert point in (0, 4, 9)
+
+@pytest.mark.soak
+@pytest.mark.parametrize("store", ["sqlite", POSTGRES])
+def test_full_size(store): assert not store
+"""
+    )
+    makefile = (ROOT / "Makefile").read_text()
+    (quick,) = re.findall(r"^QUICK := (.*)$", makefile, re.MULTILINE)
+    result = run_pytest(tmp_path, "-p", "tests.conftest", "-m", quick)
+    *_, numbers, last = result.stdout.splitlines()
+    assert "6 passed" in numbers
+    assert last == "left out: 10 tests (2 at full size, 7 similar cases, 1 on PostgreSQL); `make test-all` runs them"
+    rest = run_pytest(tmp_path, "-p", "tests.conftest", "-m", f"not ({quick})", "--collect-only", "-n", "0")
+    assert "10/16 tests collected" in rest.stdout

@@ -154,5 +154,6 @@ def checked(url_now: Callable[[], str], most: int) -> None:
     check()
 
 
+@pytest.mark.postgres
 def test_a_stream_matches_a_simple_model(url: str) -> None:
     checked(lambda: url, examples(15 if url.startswith("memory") else 5))

@@ -65,6 +65,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url_of(request.param, request, tmp_path)
 
 
+@pytest.mark.postgres
 async def test_a_canceled_claim_releases_its_tasks(url: str) -> None:
     slow = Slow("claim")
     async with Engine(url, settings=Settings(), store_of=slow.store_of) as engine:

@@ -42,6 +42,7 @@ def spec(**changes: Any) -> TaskSpec:
     return TaskSpec(idempotency_key="k", **(FIRST | changes))
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("ended", [False, True], ids=["live", "ended"])
 async def test_a_task_key_is_rejected_for_a_different_request_only(engine: Engine, ended: bool) -> None:
     (first,) = await engine.enqueue_many([spec()])

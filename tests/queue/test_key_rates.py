@@ -11,6 +11,7 @@ import pytest
 from tests.engines import make_engine, url_of
 from tests.functions.driver import Died, Scene, function_scene
 from tests.limits import BOUND
+from tests.sizes import POSTGRES
 
 from treadle import Engine
 from treadle.kernel.store.queries import RunFilter
@@ -151,7 +152,8 @@ async def test_a_failed_attempt_gives_its_slot_back_and_the_next_takes_another()
         assert len(starts) == 3
 
 
-@pytest.mark.parametrize("kind", ["memory", "postgres"])
+@pytest.mark.postgres
+@pytest.mark.parametrize("kind", ["memory", POSTGRES])
 async def test_handlers_declare_the_key_that_they_share(kind: str, request: pytest.FixtureRequest, tmp_path: Path):
     async with make_engine(url_of(kind, request, tmp_path)) as engine:
         done: list[str] = []

@@ -14,6 +14,7 @@ from treadle import Engine, FunctionContext
 from treadle.interfaces.web import filters
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", SHARED)
 async def test_the_rates_of_functions_count_whole_runs(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     async with make_engine(url_of(kind, request, tmp_path)) as engine:

@@ -74,6 +74,7 @@ async def engine(url: str) -> AsyncIterator[Engine]:
 # --- limits ---
 
 
+@pytest.mark.postgres
 async def test_concurrent_tasks_of_a_key_stay_within_its_limit(engine: Engine) -> None:
     gate = Gate("work", engine)
     spec = TaskSpec(name="work", limit_key="customer:42", limit=3)

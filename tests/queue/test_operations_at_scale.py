@@ -22,6 +22,7 @@ def dead_letters(small: int, full: int) -> Any:
     return pytest.mark.parametrize("count", [small, pytest.param(full, marks=[SOAK, pytest.mark.timeout(1800)])])
 
 
+@pytest.mark.postgres
 @dead_letters(1_500, 100_000)
 @pytest.mark.parametrize("kind", SHARED)
 async def test_dead_letters_are_retried_in_bounded_batches_while_workers_drain_them(request, tmp_path, kind, count):

@@ -9,18 +9,20 @@ from pathlib import Path
 import pytest
 from tests.engines import make_engine, url_of
 from tests.limits import BOUND
+from tests.sizes import POSTGRES
 
 from treadle import Context, Engine
 from treadle.model.errors import Refused
 from treadle.model.outcomes import Problem, Retry
 
 
-@pytest.fixture(params=["memory", "postgres"])
+@pytest.fixture(params=["memory", POSTGRES])
 async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
     async with make_engine(url_of(request.param, request, tmp_path)) as made:
         yield made
 
 
+@pytest.mark.postgres
 async def test_an_attempt_in_progress_ends_and_the_task_is_held_if_it_is_not_done(engine: Engine) -> None:
     started, go = asyncio.Queue[int](), asyncio.Event()
 

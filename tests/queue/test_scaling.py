@@ -51,6 +51,7 @@ def server(server_id: str, handlers: list[str], concurrency: int) -> Server:
     )
 
 
+@pytest.mark.postgres
 async def test_an_empty_queue_needs_no_workers(engine):
     found = await engine.kernel.reads.desired_workers()
     assert (found.desired, found.workers, found.concurrency, found.ready) == (0, 0, 1, 0)

@@ -47,6 +47,7 @@ async def engine(url: str) -> AsyncIterator[Engine]:
         yield made
 
 
+@pytest.mark.postgres
 async def test_a_task_is_stored_run_and_its_result_returned(engine: Engine) -> None:
     task = await engine.enqueue("echo", {"greeting": "grüß dich \N{ROCKET}", "n": [1, 2.5, None, True, {"a": {}}]})
     assert task.created

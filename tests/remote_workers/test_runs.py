@@ -34,6 +34,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url_of(request.param, request, tmp_path)
 
 
+@pytest.mark.postgres
 async def test_the_steps_of_a_run_are_done_through_two_processes(url: str) -> None:
     async with make_engine(url) as one, make_engine(url) as other:
         run = await one.start_run([("shop.afl", FLOW)], "shop.Buy", {"order": "o-1"})

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.engines import make_engine, url_of
 from tests.functions.driver import function_scene, requeued, until
+from tests.sizes import POSTGRES
 
 from treadle import Engine, RetryPolicy
 from treadle.engine.operations import Operations
@@ -25,7 +26,7 @@ async def broken() -> None:
     raise ValueError("it broke")
 
 
-@pytest.fixture(params=["memory", "postgres"])
+@pytest.fixture(params=["memory", POSTGRES])
 async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
     async with make_engine(url_of(request.param, request, tmp_path)) as opened:
         yield opened
@@ -73,6 +74,7 @@ def define(engine: Engine, working: asyncio.Event) -> dict[str, tuple[str, str]]
     }
 
 
+@pytest.mark.postgres
 async def test_every_kind_of_wait_is_shown_filtered_and_counted_alike(engine: Engine) -> None:
     working = asyncio.Event()
     expected = define(engine, working)

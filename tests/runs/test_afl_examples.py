@@ -23,6 +23,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url_of(request.param, request, tmp_path)
 
 
+@pytest.mark.postgres
 async def test_the_examples_give_their_outputs(url: str) -> None:
     engine = make_engine(url)
     payloads: list[dict[str, Any]] = []

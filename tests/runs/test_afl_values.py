@@ -27,6 +27,7 @@ FLOW = """namespace shop {
 """
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", SHARED)
 async def test_a_run_computes_between_steps_and_knows_null(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     engine = make_engine(url_of(kind, request, tmp_path))

@@ -120,6 +120,7 @@ async def test_one_item_is_settled_by_reading_a_bounded_number_of_rows() -> None
         assert meter.steps_written == 3  # step, item, block
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", ALL)
 async def test_large_results_round_trip_in_separate_rows(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     async with hands_on(url_of(kind, request, tmp_path)) as hands:

@@ -14,6 +14,7 @@ from treadle.model.errors import InvalidPlan, RunFailed
 from treadle.model.plans import read_plan, resolve
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", ALL)
 async def test_a_plan_does_its_steps_in_order(kind: str, request: pytest.FixtureRequest, tmp_path: Path):
     async with make_engine(url_of(kind, request, tmp_path)) as engine:

@@ -11,6 +11,7 @@ import pytest
 from tests.commands import Treadle
 from tests.engines import make_engine, url_of
 from tests.limits import BOUND
+from tests.sizes import POSTGRES
 
 from treadle import Engine
 from treadle.kernel.store.queries import DeadLetterFilter
@@ -63,7 +64,8 @@ async def approve(engine: Engine) -> None:
     await engine.kernel.approvals.decide(open_now[0].id, "approve", actor="ada")
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.postgres
+@pytest.mark.parametrize("kind", ["sqlite", POSTGRES])
 async def test_one_retry_repairs_an_import_after_failures_a_kill_and_an_approval(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ SOURCES = [("endless.afl", ENDLESS)]
 NAMED = "steps are nested more than 100 deep; does `endless.(Back|There)` call itself endlessly through `endless.(Back|There)`"
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", ALL)
 async def test_an_endless_recursion_fails_its_run_with_its_tasks_and_nothing_else(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path

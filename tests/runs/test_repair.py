@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.engines import url_of
 from tests.runs.driver import Hands, hands_on
+from tests.sizes import POSTGRES
 
 from treadle.engine.operations import Operations
 from treadle.kernel.queue.decide import failure, settlement
@@ -60,7 +61,7 @@ async def hands() -> AsyncIterator[Hands]:
         yield made
 
 
-@pytest.fixture(params=["memory", "postgres"])
+@pytest.fixture(params=["memory", POSTGRES])
 async def both(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Hands]:
     async with hands_on(url_of(request.param, request, tmp_path)) as made:
         yield made
@@ -86,6 +87,7 @@ async def start(hands: Hands, workflow: str, inputs: dict[str, Any], **options: 
     return (await hands.engine.start_run(FLOW, workflow, inputs, **options)).id
 
 
+@pytest.mark.postgres
 async def test_once_a_run_cannot_succeed_nothing_new_starts_and_one_retry_completes_it(both: Hands) -> None:
     hands = both
     run_id = await start(hands, "Import", {"items": [0, 1, 2, 3]})

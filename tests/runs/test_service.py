@@ -150,6 +150,7 @@ async def test_inputs_that_no_store_keeps_are_refused(memory: Hands) -> None:
     assert await memory.engine.kernel.run_reads.list_runs() == []
 
 
+@pytest.mark.postgres
 async def test_an_idempotency_key_names_the_first_run(hands: Hands) -> None:
     first = await hands.engine.start_run(SHOP, "Checkout", {"item": "pen"}, idempotency_key="order-1")
     again = await hands.engine.start_run(SHOP, "Checkout", {"item": "pen"}, idempotency_key="order-1")

@@ -43,6 +43,7 @@ def answer(name: str, payload: dict[str, Any]) -> dict[str, Any]:
     return {"out": payload["n"]}
 
 
+@pytest.mark.postgres
 async def test_two_engines_do_a_foreach_once(url: str) -> None:
     calls: Counter[int] = Counter()
     by: Counter[int] = Counter()

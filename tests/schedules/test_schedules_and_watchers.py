@@ -50,6 +50,7 @@ async def ended(engine: Engine, name: str) -> Schedule:
     return next(each for each in page.schedules if each.name == name)
 
 
+@pytest.mark.postgres
 async def test_a_schedule_starts_a_task_a_function_and_a_workflow(engine: Engine):
     @engine.handler("report")
     async def report(payload: Any) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from tests.simulation.faults import Fault
 from tests.simulation.history import play
+from tests.sizes import left_out
 
 HISTORIES = 64
 PARTS = 8
-IN_EVERY_RUN = 1
-"""Parts that `make test` plays, besides the varied ones below; `make soak` plays all, `make simulate` any number."""
+"""`make test` plays one part and the varied histories below, `make test-all` all parts, `make simulate` any number."""
 VARIED = (41, 90, 14, 21, 40, 124, 10, 46, 44, 86, 85, 142)
 """Seeds of histories that have much in them; together they had all signs when they were chosen."""
 SIGNS = (
@@ -60,19 +60,20 @@ SIGNS = (
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("part", [pytest.param(part, marks=[pytest.mark.soak] * (part >= IN_EVERY_RUN)) for part in range(PARTS)])
+@pytest.mark.parametrize("part", [0, *map(left_out, range(1, PARTS))])
 def test_no_work_is_lost_under_random_faults(part: int) -> None:
     for seed in range(part, HISTORIES, PARTS):
         report = play(seed)
         assert not report.problems, report.text()
 
 
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.soak] * (seed > 1003)) for seed in range(1000, 1040)])
+@pytest.mark.parametrize("seed", [*range(1000, 1004), *map(left_out, range(1004, 1040))])
 def test_processes_wrongly_declared_dead_lose_no_work(seed: int) -> None:
     report = play(seed, often=(Fault.PRESUMED_DEAD,))
     assert not report.problems, report.text()
 
 
+@pytest.mark.all_cases  # in this process: test_same_on_postgres.py
 def test_a_seed_reproduces_its_history_in_any_process() -> None:
     seeds = (1, 17)
     here = [play(seed).digest for seed in seeds]

@@ -150,6 +150,7 @@ async def write_entities(engine: Engine) -> None:
     ] * 2
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", ALL)
 async def test_everything_works_behind_a_codec(request, tmp_path, kind):
     async with make(url_of(kind, request, tmp_path), Secret("key")) as engine:

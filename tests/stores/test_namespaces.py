@@ -39,6 +39,7 @@ def a_server(engine: Engine, namespace: str | None, **fields: Any) -> Server:
     return Server(id=engine.kernel.ids.new_id(), namespace=namespace, **values | fields)
 
 
+@pytest.mark.postgres
 async def test_a_worker_of_one_namespace_is_not_a_live_worker_of_another(both: tuple[Engine, Engine]):
     red, blue = both
     red.handler("work")(work)

@@ -120,6 +120,7 @@ def _is_sqlite(query: Query) -> bool:
     return True
 
 
+@pytest.mark.postgres
 async def test_every_operation_keeps_the_fields_of_a_newer_version(url: str, query: Query, tmp_path: Path) -> None:
     await scene.fill(url, tmp_path)
     async with scene.make(url, tmp_path) as engine:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.cli.test_parity import run
 from tests.mcp.transports import in_request_context
+from tests.sizes import left_out
 from tests.stores import poisoned_scene as scene
 from tests.stores.test_poisoned_rows import Poison, filled, poison  # noqa: F401 - fixtures
 from tests.web.conftest import visiting
@@ -21,7 +22,7 @@ from treadle.interfaces.mcp.resources import RESOURCES
 from treadle.interfaces.web.site import make_site
 from treadle.model.access import Scope
 
-DAMAGES = (pytest.param("truncated", marks=pytest.mark.soak), "mistyped")
+DAMAGES = (left_out("truncated"), "mistyped")
 VIEWS = ("steps", "source", "logs", "transitions", "values")
 
 
@@ -146,6 +147,7 @@ COMMANDS = {
 """Every command that reads, and the ids that it takes."""
 
 
+@pytest.mark.all_cases  # the calls behind them: test_poisoned_rows.py
 def test_every_command_answers(damaged: Poison, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TREADLE_STORE", damaged.url)

@@ -17,6 +17,7 @@ import apsw
 import psycopg
 import pytest
 from tests.limits import BOUND
+from tests.sizes import left_out
 from tests.stores import poisoned_scene as scene
 
 from treadle import Engine
@@ -29,10 +30,14 @@ from treadle.model.access import OPEN
 from treadle.model.errors import TaskFailed, TreadleError, UnreadableValue
 from treadle.settings import Settings
 
-SOAKED = ("empty", "list", "number", "text")
+pytestmark = pytest.mark.xdist_group("stores poisoned rows")
+
 DAMAGES = [
-    pytest.param(kind, marks=[pytest.mark.soak] * (kind in SOAKED))
-    for kind in ("truncated", "empty", "list", "number", "null", "text", "mistyped", "newer")
+    "truncated",
+    "null",
+    "mistyped",
+    "newer",
+    *map(left_out, ("empty", "list", "number", "text")),
 ]
 Query = Callable[..., list[Any]]
 
@@ -177,6 +182,7 @@ class PostgresPoison(Poison):
         return True
 
 
+@pytest.mark.postgres_all
 async def test_postgresql_confines_damaged_rows_too(
     postgres_url: str, postgres_server: str, postgres_schema: str, tmp_path: Path
 ) -> None:

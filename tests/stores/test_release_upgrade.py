@@ -21,7 +21,7 @@ import treadle
 from treadle import Engine
 from treadle.kernel.store.records import RecordFilter
 
-pytestmark = [pytest.mark.soak, pytest.mark.new_schema]
+pytestmark = [pytest.mark.xdist_group("stores release upgrade"), pytest.mark.soak, pytest.mark.new_schema]
 
 ROOT = Path(__file__).parents[2]
 OLD_SCHEMA = 3

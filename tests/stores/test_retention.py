@@ -26,6 +26,7 @@ async def pruner(engine: Engine) -> Any:
     return task
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", ALL)
 async def test_any_number_of_workers_keeps_one_prune_task(request, tmp_path, kind):
     engine = make_engine(url_of(kind, request, tmp_path))

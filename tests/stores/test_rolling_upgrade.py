@@ -63,6 +63,7 @@ def write_with(newer: Path, url: str, folder: Path) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.postgres
 async def test_an_older_version_works_on_rows_of_a_newer_one_and_keeps_its_fields(url: str, newer: Path, tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()

@@ -11,6 +11,8 @@ from treadle.stores.sqlite.connection.connect import add_shapes, connect
 from treadle.stores.sqlite.connection.schema import NEWEST, migrate_to
 from treadle.stores.statements import load_statements
 
+pytestmark = pytest.mark.xdist_group("stores sqlite run plans")
+
 STEPS, RUNS = 100_000, 1_000
 
 FILL = """

@@ -13,13 +13,18 @@ from tests.commands import Treadle
 from tests.contract.databases import new_file
 from tests.engines import make_engine
 from tests.limits import BOUND
+from tests.sizes import POSTGRES
 
 from treadle import Context, Engine
 from treadle.kernel.store.transfer import Header, export_namespace, import_namespace
 from treadle.model.errors import InvalidInput, Refused
 from treadle_conformance.task_steps import MINUTE
 
-PAIRS = (("sqlite", "sqlite"), ("sqlite", "postgres"), ("postgres", "sqlite"))
+PAIRS = (
+    ("sqlite", "sqlite"),
+    pytest.param(("sqlite", "postgres"), marks=pytest.mark.postgres_all),
+    pytest.param(("postgres", "sqlite"), marks=pytest.mark.postgres_all),
+)
 FLOW = """namespace shop {
   event facet Pack(sku: String) => (box: String)
   workflow Order(sku: String) => (box: String) andThen {
@@ -132,6 +137,7 @@ async def make_scene(request: pytest.FixtureRequest, folder: Path, source: str, 
     return scene
 
 
+@pytest.mark.postgres
 async def test_an_imported_namespace_has_everything_and_continues(scene: Scene):
     header = await scene.export()
     assert await scene.load() == header
@@ -203,7 +209,7 @@ def _replace(before: bytes, after: bytes) -> Callable[[bytes], bytes]:
     ],
     ids=["payload", "state", "missing row", "repeated row", "cut", "table"],
 )
-@pytest.mark.parametrize("target", ["sqlite", "postgres"])
+@pytest.mark.parametrize("target", ["sqlite", POSTGRES])
 async def test_a_changed_file_is_refused(
     request: pytest.FixtureRequest, tmp_path: Path, target: str, change: Callable[[bytes], bytes]
 ):

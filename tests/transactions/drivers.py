@@ -138,4 +138,4 @@ DRIVERS: tuple[Driver, ...] = (
     by_django,
 )
 COMMON = (by_asyncpg, by_psycopg, by_sqlalchemy_psycopg2, by_sqlalchemy_async_session, by_django)
-"""One of each kind; `make soak` tests the others, too."""
+"""One of each kind; `make test-all` tests the others, too."""

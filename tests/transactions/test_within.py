@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from tests.engines import make_engine
 from tests.limits import BOUND
+from tests.sizes import left_out
 from tests.transactions.drivers import COMMON, DRIVERS, Driver, Opened, by_asyncpg, by_psycopg
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine
@@ -66,7 +67,7 @@ async def engine(postgres_url: str) -> AsyncIterator[Engine]:
         yield made
 
 
-@pytest.fixture(params=[pytest.param(each, id=each.__name__, marks=() if each in COMMON else pytest.mark.soak) for each in DRIVERS])
+@pytest.fixture(params=[each if each in COMMON else left_out(each) for each in DRIVERS], ids=lambda each: each.__name__)
 def driver(request: pytest.FixtureRequest) -> Driver:
     return request.param
 

@@ -75,7 +75,7 @@ def _tags() -> set[str]:
 TAGS = _tags()
 
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.xdist_group("web every page"), pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -35,6 +35,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url_of(request.param, request, tmp_path)
 
 
+@pytest.mark.postgres
 async def test_many_engines_on_one_store_run_each_task_once(shared_url: str) -> None:
     ran: Counter[str] = Counter()
     engines = [make_engine(shared_url) for _ in range(4)]

@@ -35,6 +35,7 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return count_statements()
 
 
+@pytest.mark.postgres
 async def test_an_idle_worker_sends_few_statements(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str, statements: Counter[str]
 ) -> None:

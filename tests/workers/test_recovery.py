@@ -70,6 +70,7 @@ def place(name: str = "billing-1") -> RecoveringServer:
     return RecoveringServer(name, HOST, SystemMachine().has_ended)
 
 
+@pytest.mark.postgres
 async def test_tasks_of_an_earlier_process_of_this_server_are_ready_immediately(url: str) -> None:
     async with make_engine(url) as engine:
         dead = server(engine)

@@ -20,7 +20,7 @@ from treadle.workers.scripts import (
     ScriptUnavailable,
 )
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.xdist_group("workers scripts"), pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -10,6 +10,7 @@ import pytest
 from tests.engines import make_engine, url_of
 from tests.functions.driver import until
 from tests.limits import BOUND
+from tests.sizes import POSTGRES
 
 from treadle import Engine, RetryPolicy
 from treadle.model.errors import InvalidInput, NonRetryable, RunFailed, TaskFailed
@@ -18,7 +19,7 @@ from treadle.model.tasks import progress_text
 from treadle.model.values import PAYLOAD_LIMIT
 
 
-@pytest.fixture(params=("memory", "postgres"))
+@pytest.fixture(params=["memory", POSTGRES])
 async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
     async with make_engine(url_of(request.param, request, tmp_path)) as opened:
         yield opened
@@ -38,6 +39,7 @@ class Render:
         return self.production
 
 
+@pytest.mark.postgres
 async def test_one_production_object_completes_two_tasks(engine: Engine) -> None:
     engine.specialist("render", Render(Production({"n": 1}), polled=False))
     async with engine.worker():

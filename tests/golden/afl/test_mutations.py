@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.golden.afl.mutations import Mutator
 from tests.golden.afl.programs import Case, read
+from tests.sizes import left_out
 
 from treadle.evaluator import ScriptRequest
 from treadle.kernel.runs.flows import check_inputs
@@ -71,7 +72,7 @@ def run_script(script: ScriptRequest, params: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("half", [0, left_out(1)])
 @pytest.mark.parametrize("case", RUNNABLE, ids=[case.title for case in RUNNABLE])
 def test_no_mutant_changes_its_meaning_silently(case: Case, half: int) -> None:
     program = Program.load(compile_sources([("x.afl", case.text)]).program)

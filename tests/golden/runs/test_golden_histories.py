@@ -18,6 +18,7 @@ def test_every_history_is_there() -> None:
     assert {path.stem for path in HISTORIES} >= set(STOPS)
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", ALL)
 async def test_golden_histories_are_resumed_to_their_outputs(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     async with hands_on(url_of(kind, request, tmp_path)) as hands:

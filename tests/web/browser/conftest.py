@@ -40,8 +40,8 @@ class Screen:
         await self.page.locator(within).get_by_text(text).first.wait_for()
 
 
-IN_BROWSER = pytest.mark.asyncio(loop_scope="session")
-"""All tests share one browser, which belongs to one event loop."""
+IN_BROWSER = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("browser")]
+"""All tests share one browser, which belongs to one event loop of one process."""
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")

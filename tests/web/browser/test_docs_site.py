@@ -15,7 +15,7 @@ from playwright.async_api import Page, async_playwright
 from tests.web.browser import chromium
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.soak]
 
 
 class _Quiet(SimpleHTTPRequestHandler):
