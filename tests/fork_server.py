@@ -31,8 +31,8 @@ import treadle
 from treadle.model.errors import MissingDependency
 
 ROOT = Path(__file__).parents[1]
-Request = tuple[str, list[str], str, dict[str, str], bool]
-"""Module, arguments, folder and environment of a child, and whether SIGINT ends it."""
+Request = tuple[str, list[str], str, dict[str, str]]
+"""Module, arguments, folder and environment of a child."""
 
 _REQUEST_LIMIT = 1 << 20
 
@@ -135,7 +135,6 @@ def start(
     stdin: int | None = None,
     stdout: int | None = None,
     stderr: int | None = None,
-    interruptible: bool = True,
 ) -> ForkedProcess:
     """Start a process that runs `python -m module`; the default of stdin is empty, of stdout and stderr a pipe to read from."""
     pipes: list[IO[str] | None] = []
@@ -149,7 +148,7 @@ def start(
             else:
                 pipes.append(None)
             streams.append(stream)
-        pid, status = fork_server().fork((module, arguments, str(cwd), environment, interruptible), streams)
+        pid, status = fork_server().fork((module, arguments, str(cwd), environment), streams)
     return ForkedProcess(pid, status, *pipes)
 
 
@@ -225,10 +224,8 @@ def _run_child(request: bytes, fds: list[int], others: list[int]) -> NoReturn:
     """Run the module in the child as if it had just been started, and end with its exit code."""
     code = 1
     try:
-        module, arguments, cwd, environment, interruptible = json.loads(request)
-        for number in (signal.SIGCHLD, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler if interruptible else signal.SIG_IGN)
+        module, arguments, cwd, environment = json.loads(request)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number, fd in enumerate(fds[:3]):
             os.dup2(fd, number)
         for fd in (*fds, *others):

@@ -58,7 +58,7 @@ class Process:
         with log.open("wb") as output:
             fd = output.fileno()
             values = child_environment(**environment)
-            self._born = start(module, arguments, cwd=ROOT, environment=values, stdout=fd, stderr=fd, interruptible=False)
+            self._born = start(module, arguments, cwd=ROOT, environment=values, stdout=fd, stderr=fd)
         self.pid = self._born.pid
 
     @property
