@@ -21,7 +21,7 @@ def test_tests_that_share_a_fixture_run_in_the_same_process():
     assert [path.name for path in sharing if not re.search(r"xdist_group\(|= IN_BROWSER|\[IN_BROWSER", sources[path])] == []
 
 
-def test_only_the_test_files_mark_what_is_left_out():
+def test_no_hook_marks_tests():
     """A reader of a test sees whether `make test` runs it: no list elsewhere says so, and no hook marks items."""
     marking = re.compile(r"^def pytest_collection_modify", re.MULTILINE)
     assert [path for path in (ROOT / "tests").rglob("*.py") if marking.search(path.read_text())] == []
@@ -40,7 +40,7 @@ def test_a_module_that_cannot_be_imported_fails_the_run(tmp_path: Path):
     assert "a_module_that_does_not_exist" in result.stdout
 
 
-def test_the_last_line_says_how_many_tests_were_left_out(tmp_path: Path):
+def test_the_last_line_counts_the_tests_that_were_left_out(tmp_path: Path):
     (tmp_path / "test_cases.py").write_text(
         """
 import pytest
