@@ -52,7 +52,7 @@ INDEXED = {
     "tag_state": "tag.customer = c17 and state = failed",
     "name": "name = shop.W7 and created < 1h ago",
     "prefix": "name = import* and state != completed",
-    "doing": "doing = stuck",
+    "activity": "activity = stuck",
     "window": "created > 3d ago and created < 2d ago and state = failed",
 }
 TEXT = {

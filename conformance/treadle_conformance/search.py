@@ -63,7 +63,7 @@ async def fill(store: Store, clock: StoreClock) -> dict[str, Subject]:
         assert stored is not None
         facts = {"state": state, "name": run.workflow, "kind": "workflow", "list": run.task_list, "id": run.id}
         if state == "running":
-            facts["doing"] = "stuck"
+            facts["activity"] = "stuck"
         found = None if text is None else error_text({"code": "handler_error", "message": error})
         values = {"input": inputs} | ({} if outputs is None else {"output": {"total": number}})
         subjects[run.id] = Subject(facts, stored.created_at, stored.finished_at, found, tags, **values)
@@ -94,7 +94,7 @@ def make_condition(random: Random, started: int) -> str:
             f"input.order.lines[0].sku = s{random.randrange(3)}",
             "input.order.lines[1] = null",
             f"output.total >= {random.randrange(RUNS)}",
-            "doing = stuck",
+            "activity = stuck",
             "error exists",
         ]
     )
@@ -114,7 +114,7 @@ def make_query(random: Random, started: int, depth: int = 0) -> str:
 def search_of(store: Store) -> Search:
     values, clock = ValueStore(store, None), SystemClock()
     core = Core(store, Committer(store, clock), values, SystemIds(), clock)
-    return Search(core, RunReads(core).list_doing, encoded=False)
+    return Search(core, RunReads(core).list_by_activity, encoded=False)
 
 
 async def pages(search: Search, where: str, limit: int) -> list[str]:

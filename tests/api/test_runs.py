@@ -13,7 +13,7 @@ from treadle.api.runs import RunStarted
 from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
 from treadle.model.errors import IdempotencyKeyReused, IllegalTransition, InvalidFlow, InvalidInput, RunNotFound
-from treadle.model.runs import Doing
+from treadle.model.runs import ActivityKind
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
 TEA = """
@@ -104,9 +104,9 @@ async def test_runs_are_filtered_by_state_search_and_activity(scene: Scene):
     assert await found(search=runs[2].id[9:]) == []
     assert await found(workflow="tea.Other") == []
     assert await found(kind="function") == []
-    assert (await found(doing="waiting_for_worker"), await found(doing="sleeping")) == ([2, 1], [])
-    assert (await scene.api.runs.counts()).doing == dict.fromkeys(map(str, Doing), 0) | {"waiting_for_worker": 2}
-    assert await found(search=runs[0].id, doing="waiting_for_worker") == []  # a finished run does nothing
+    assert (await found(activity="waiting_for_worker"), await found(activity="sleeping")) == ([2, 1], [])
+    assert (await scene.api.runs.counts()).activity == dict.fromkeys(map(str, ActivityKind), 0) | {"waiting_for_worker": 2}
+    assert await found(search=runs[0].id, activity="waiting_for_worker") == []  # a finished run does nothing
     assert await found(task_list="l1") == [1]
     assert await found(root_id=runs[1].id) == [1]
     later = runs[-1].created_at + timedelta(seconds=1)

@@ -301,12 +301,12 @@ def test_operators_pause_resume_cancel_and_rerun(tea: Treadle):
 def test_runs_are_filtered_by_activity(tea: Treadle):
     waiting, paused = (tea.json("submit", "tea.afl", "-p", "litres=1")["id"] for _ in range(2))
     tea.json("runs", "pause", paused)
-    (listed,) = tea.json("runs", "list", "--doing", "waiting_for_worker")["runs"]
+    (listed,) = tea.json("runs", "list", "--activity", "waiting_for_worker")["runs"]
     assert (listed["id"], listed["activity"]["counts"]) == (waiting, {"waiting_for_worker": 1})
-    assert [run["id"] for run in tea.json("runs", "list", "--doing", "held")["runs"]] == [paused]
+    assert [run["id"] for run in tea.json("runs", "list", "--activity", "held")["runs"]] == [paused]
     assert "tea.Boil: waiting for a worker" in tea("runs", "show", waiting).out
     assert {step["state"] for step in tea.json("runs", "steps", paused)["steps"]} == {"paused"}
-    refused = tea("runs", "list", "--doing", "napping", "--json")
+    refused = tea("runs", "list", "--activity", "napping", "--json")
     assert (refused.code, "waiting_for_approval" in refused.error["message"]) == (2, True)
 
 

@@ -156,7 +156,7 @@ def test_each_id_has_one_name_and_each_state_is_an_enum():
     for tool in TOOLS.values():
         for name, said in TOOLS[tool.name].listed().input_schema["properties"].items():
             assert not name.endswith("_id") or name in IDS, (tool.name, name)
-            if name in ("state", "status", "doing", "action", "toolset"):
+            if name in ("state", "status", "activity", "action", "toolset"):
                 assert "enum" in said.get("items", said), (tool.name, name)
 
 

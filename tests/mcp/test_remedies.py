@@ -15,7 +15,7 @@ from tests.mcp.transports import in_request_context, told
 from treadle import Engine
 from treadle.kernel.queue.why import HANGS_AFTER
 from treadle.model.errors import NotFound
-from treadle.model.runs import Doing
+from treadle.model.runs import ActivityKind
 from treadle.testing import ManualClock
 
 FLOW = """namespace shop {{
@@ -191,5 +191,5 @@ async def test_a_run_that_ends_while_it_is_read_is_not_stuck(monkeypatch: pytest
 
         monkeypatch.setattr(runs, "retry", slow_retry)
         retried = told(await client.call_tool("run_retry", {"run_id": run_id}))
-        assert retried["doing"] != Doing.STUCK
+        assert retried["activity"] != ActivityKind.STUCK
         assert "stuck" not in str(retried)

@@ -224,7 +224,7 @@ async def test_all_processes_keep_or_drop_a_trace_alike():
         for number in range(40):
             await engine.enqueue("x", trace_id=f"{number}")
         await scene.events.heard(TaskSettled, 40, name="x")
-    enqueued, executed = ({trace_of(span) for span in scene.spans(f"{doing} x")} for doing in ("enqueue", "execute"))
+    enqueued, executed = ({trace_of(span) for span in scene.spans(f"{activity} x")} for activity in ("enqueue", "execute"))
     assert enqueued == executed
     assert 0 < len(enqueued) < 40
     scene.provider.shutdown()

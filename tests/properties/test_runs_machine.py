@@ -132,7 +132,7 @@ class Process:
         self.advancer = Advancer(core, flows, Limits(expand=2))
         self.runs = Runs(core, self.advancer, flows, FunctionRuns(core, Functions(core, lambda _: None)))
         self.held: list[Task] = []
-        self.doing: list[asyncio.Task[Any]] = []
+        self.activity: list[asyncio.Task[Any]] = []
 
     async def settle(self, task: Task) -> None:
         result = {} if task.kind == ADVANCE else {"out": decode(task.payload)["n"] * 2}
@@ -145,7 +145,7 @@ class RunMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.all_doing: list[asyncio.Task[Any]] = []
+        self.all_active: list[asyncio.Task[Any]] = []
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run_until_complete(work)
@@ -184,9 +184,9 @@ class RunMachine(RuleBasedStateMachine):
         async def created() -> asyncio.Task[Any]:
             return asyncio.get_running_loop().create_task(forgiving())
 
-        doing = self.do(created())
-        process.doing.append(doing)
-        self.all_doing.append(doing)
+        activity = self.do(created())
+        process.activity.append(activity)
+        self.all_active.append(activity)
         self.settle_down()
 
     async def claim_from(self, name: str, limit: int, *kinds: str) -> list[Task]:

@@ -49,15 +49,15 @@ class Slow:
         return call if name == self._method else method
 
 
-async def interrupt(slow: Slow, doing: asyncio.Task[Any]) -> None:
+async def interrupt(slow: Slow, activity: asyncio.Task[Any]) -> None:
     """Cancel the call between its commit and its report."""
     async with asyncio.timeout(BOUND):
         await slow.committed.wait()
-        doing.cancel()
+        activity.cancel()
         await asyncio.sleep(0)
         slow.may_report.set()
         with pytest.raises(asyncio.CancelledError):
-            await doing
+            await activity
 
 
 @pytest.fixture(params=SHARED)

@@ -8,7 +8,7 @@ from treadle.kernel.queue.why import why
 from treadle.kernel.runs.display import activity_of
 from treadle.kernel.runs.records import Run
 from treadle.kernel.store.queries import OpenWork
-from treadle.model.runs import Doing
+from treadle.model.runs import ActivityKind
 from treadle.model.states import BlockReason
 from treadle.model.tasks import Task
 from treadle.model.values import decode
@@ -18,7 +18,7 @@ TASK = Task(id="t1", queue_id=1, name="shop.pack", kind="handler", task_list="de
 
 def test_a_run_that_waits_for_a_worker_names_the_work_first() -> None:
     run = Run(id="r", flow_id="f", workflow="shop.W", root_id="r", state="running")
-    found = activity_of(run, [OpenWork(Doing.WAITING_FOR_WORKER, 1, TASK, None)])
+    found = activity_of(run, [OpenWork(ActivityKind.WAITING_FOR_WORKER, 1, TASK, None)])
     assert found is not None
     assert found.text == "shop.pack: waiting for a worker"
 

@@ -69,7 +69,7 @@ def define(engine: Engine, working: asyncio.Event) -> dict[str, tuple[str, str]]
         child = await ctx.start("sleeps", {})
         await child.result()
 
-    return {name: (doing, text) for name, (_, doing, text) in waits.items()} | {
+    return {name: (activity, text) for name, (_, activity, text) in waits.items()} | {
         "starts": ("waiting_for_child", "waiting for the run ")
     }
 
@@ -84,26 +84,26 @@ async def test_every_kind_of_wait_is_shown_filtered_and_counted_alike(engine: En
 
         async def settled() -> bool:
             runs = (await service.runs.list()).runs
-            doing = [run.activity.doing == expected[run.workflow][0] for run in runs if run.activity]
-            return len(doing) == len(ids) + 1 and all(doing)  # one of them has started another
+            activity = [run.activity.kind == expected[run.workflow][0] for run in runs if run.activity]
+            return len(activity) == len(ids) + 1 and all(activity)  # one of them has started another
 
         await until(settled)
         await working.wait()
         runs = {run.id: run for run in (await service.runs.list()).runs}
-        counts = (await service.runs.counts()).doing
-        for name, (doing, text) in expected.items():
+        counts = (await service.runs.counts()).activities
+        for name, (activity, text) in expected.items():
             shown = runs[ids[name]].activity
             assert shown is not None
             assert text in shown.text, name
             assert (await service.runs.get(ids[name])).activity == shown
-            found = {run.id for run in (await service.runs.list(doing=doing)).runs}
-            assert found == {run.id for run in runs.values() if run.activity and run.activity.doing == doing}
-            assert (counts[doing], ids[name] in found) == (len(found), True)
+            found = {run.id for run in (await service.runs.list(activity=activity)).runs}
+            assert found == {run.id for run in runs.values() if run.activity and run.activity.kind == activity}
+            assert (counts[activity], ids[name] in found) == (len(found), True)
             why = await service.system.why(ids[name])
             assert (shown.until is None) == (" until 2" not in shown.text and " at 2" not in shown.text)
             if shown.until is not None:
                 assert shown.until.strftime("%Y-%m-%dT%H:%M") in why.text
-            if shown.id is not None and doing in ("waiting_for_approval", "waiting_for_child"):
+            if shown.id is not None and activity in ("waiting_for_approval", "waiting_for_child"):
                 assert shown.id in why.text
         assert sum(counts.values()) == len(runs)
         gathered = runs[ids["gathers"]].activity
@@ -112,10 +112,10 @@ async def test_every_kind_of_wait_is_shown_filtered_and_counted_alike(engine: En
         await engine.runs.pause(ids["sleeps"])
         paused = (await service.runs.get(ids["sleeps"])).activity
         assert paused is not None
-        assert (paused.doing, paused.text) == ("held", "paused")
-        assert [run.id for run in (await service.runs.list(doing="held")).runs] == [ids["sleeps"]]
+        assert (paused.kind, paused.text) == ("held", "paused")
+        assert [run.id for run in (await service.runs.list(activity="held")).runs] == [ids["sleeps"]]
         with pytest.raises(InvalidInput, match="Unknown activity 'napping'"):
-            await service.runs.list(doing="napping")
+            await service.runs.list(activity="napping")
         await engine.runs.cancel(ids["works"], force=True)
         assert (await service.runs.get(ids["works"])).activity is None
 

@@ -124,7 +124,7 @@ def test_any_text_parses_or_is_refused_with_a_place(text: str) -> None:
         ("state in (failed", 16, "comma"),
         ("tag.9x = 1", 0, "key of a tag"),
         ("state > failed", 6, "= or !="),
-        ("doing = waiting", 8, "waiting_for_worker"),
+        ("activity = waiting", 11, "waiting_for_worker"),
         ("run = x", 0, "use id"),
     ],
 )
@@ -186,7 +186,7 @@ TRUE = (
     'input.order."a b"[1].c = true and input.order."a b"[0] = 1',
     "output.total >= 10 and output.total < 11",
     "not (input.missing = 1 or input.missing != 1 or input.order.id.deeper = 1)",
-    "not doing exists and not tag.other != 1",
+    "not activity exists and not tag.other != 1",
 )
 
 
@@ -205,7 +205,7 @@ def test_the_most_selective_index_is_chosen() -> None:
     assert by("tag.a = x and state = failed") == ("tag", ("sx",))
     assert by("name = a and state = completed") == ("name", ("a",))
     assert by("name = a*") == ("prefix", ("a",))
-    assert by("doing = sleeping") == ("state", ("pending", "running", "paused"))
+    assert by("activity = sleeping") == ("state", ("pending", "running", "paused"))
     assert by("state = failed or tag.a = x") == ("created", ("",))
     found = plan(parse("created > 2s ago and created <= 1s ago"), 10_000)
     assert (found.after, found.before, found.exact) == (8001, 9001, True)

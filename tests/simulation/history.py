@@ -150,7 +150,7 @@ class History:
         self.auditor.watch()
         self.archive.watch()
         runners = [asyncio.create_task(self._serve(f"server{number}")) for number in range(self.servers)]
-        runners += [asyncio.create_task(self._repeat(name, doing)) for name, doing in self._actors()]
+        runners += [asyncio.create_task(self._repeat(name, activity)) for name, activity in self._actors()]
         runners += [
             asyncio.create_task(self._look()),
             asyncio.create_task(self.files.write([submission for submission in self.submissions if submission.kind == "watch"])),
@@ -255,10 +255,10 @@ class History:
             process.crash("has stopped")
         await asyncio.Event().wait()
 
-    async def _repeat(self, name: str, doing: Callable[[Process], Coroutine[Any, Any, None]]) -> None:
+    async def _repeat(self, name: str, activity: Callable[[Process], Coroutine[Any, Any, None]]) -> None:
         """A process that does one thing, and is started again if it dies."""
         while not self._over:
             process = self.simulation.start_process(name)
-            process.spawn(doing(process))
+            process.spawn(activity(process))
             await process.gone.wait()
             await asyncio.sleep(self.rng.uniform(0.1, 2))

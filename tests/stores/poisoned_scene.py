@@ -70,7 +70,7 @@ WORDS = {
         "trace_id",
         "limit_key",
         "unique_key",
-        "doing",
+        "activity",
         "fairness_key",
         "created_by",
     ),

@@ -352,8 +352,8 @@ async def test_a_dying_process_with_canceled_tasks_starts_no_more_senders(bench:
     loop = asyncio.get_running_loop()
     started: list[asyncio.Task[None]] = []
 
-    def start_canceled(loop: asyncio.AbstractEventLoop, doing: Any, **options: Any) -> asyncio.Task[None]:
-        task = asyncio.Task(doing, loop=loop, **options)
+    def start_canceled(loop: asyncio.AbstractEventLoop, activity: Any, **options: Any) -> asyncio.Task[None]:
+        task = asyncio.Task(activity, loop=loop, **options)
         task.cancel()
         started.append(task)
         return task

@@ -30,7 +30,7 @@ RunAction = Literal["pause", "resume", "cancel", "retry"]
 class Activity(ApiRecord, frozen=True):
     """The activity of an unfinished run: what it is doing or waiting for."""
 
-    doing: str
+    kind: str
     """`running`, `waiting_for_approval`, `waiting_for_signal`, `waiting_for_external_job`, `waiting_for_child`, `retrying`,
     `sleeping`, `waiting_for_worker`, `held`, `waiting_for_task` or `stuck`: of several, the first in this order."""
     text: str
@@ -99,7 +99,7 @@ class RunCounts(ApiRecord, frozen=True):
     counts: dict[str, int]
     """By state, including states without runs; with `where`, among the newest 10,000 matches."""
     total: int
-    doing: dict[str, int]
+    activities: dict[str, int]
     """Unfinished runs by activity, among the newest 10,000 of them."""
 
 
@@ -297,7 +297,7 @@ class RunFilter(TypedDict, total=False):
     since: Annotated[datetime | None, Doc("Only runs created at or after this time")]
     until: Annotated[datetime | None, Doc("Only runs created before this time")]
     search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the beginning of an id")]
-    doing: Annotated[str | None, Doc("Only unfinished runs with this activity", "waiting_for_approval")]
+    activity: Annotated[str | None, Doc("Only unfinished runs with this activity", "waiting_for_approval")]
     where: Annotated[str | None, Doc("Only runs that match this query", "tag.customer = acme and created > 2d ago")]
 
 
@@ -312,8 +312,8 @@ _BRIEF = (
     "state",
     "steps",
     "error",
-    Column("doing", "activity.doing"),
-    Column("activity", "activity.text"),
+    Column("activity", "activity.kind"),
+    Column("activity_text", "activity.text"),
     "created_at",
     "finished_at",
     "tags",
@@ -385,7 +385,7 @@ RUN = View(
     title="{workflow}  {state}  {id}",
     facts=(
         Column("why", "why.text"),
-        Column("doing", "activity.text"),
+        Column("activity", "activity.text"),
         Column("current run", lambda run: run.continued_as and f"{run.continued_as}, which actions on this run reach"),
         Column("next run", _next_run),
         "created_at",

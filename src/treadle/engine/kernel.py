@@ -399,7 +399,7 @@ class Kernel:
         from treadle.kernel.search.service import Search
 
         encoded = self._codec is not None
-        return Search(self.core, lambda runs: self.run_reads.list_doing(runs), encoded=encoded)
+        return Search(self.core, lambda runs: self.run_reads.list_by_activity(runs), encoded=encoded)
 
     @property
     def flows(self) -> Flows:

@@ -135,10 +135,10 @@ class Tracing:
     def executing(self, task: Task) -> Iterator[Callable[[], None]]:
         """Start the span of one attempt, current inside; it ends when the yielded function is called. Its parent is the enqueue
         span."""
-        doing = "poll" if task.state == TaskState.AWAITING_EXTERNAL else "execute"
+        activity = "poll" if task.state == TaskState.AWAITING_EXTERNAL else "execute"
         facts = self._facts(task.id, task.kind, task.task_list, task.name, task.run_id, task.step_id)
         span = self._tracer.start_span(
-            f"{doing} {task.name}",
+            f"{activity} {task.name}",
             context=self._below(api.SpanContext(trace_of(task), span_number(task.id), True, self._flags(trace_of(task)))),
             kind=api.SpanKind.CONSUMER,
             attributes=facts | {"treadle.attempt": task.attempt, "treadle.claim_version": task.claim_version},

@@ -478,5 +478,5 @@ class ExternalPollingLoop:
     def _emit(self, event: TelemetryEvent) -> None:
         """Emit the event; report errors of this loop as `TickFailed`."""
         if isinstance(event, LoopError | StoreTrouble):
-            event = TickFailed(f"{event.loop if isinstance(event, LoopError) else event.doing}: {event.error}")
+            event = TickFailed(f"{event.loop if isinstance(event, LoopError) else event.activity}: {event.error}")
         self._engine.kernel.emit(event)

@@ -124,7 +124,7 @@ class FlowVersion(msgspec.Struct, frozen=True, kw_only=True):
     published_at: int = 0
 
 
-class Doing(StrEnum):
+class ActivityKind(StrEnum):
     """Activities in order of precedence: a run with several kinds of open work shows the first of them."""
 
     RUNNING = "running"
@@ -143,25 +143,25 @@ class Doing(StrEnum):
     """No live task; `treadle runs resume` repairs the run."""
 
 
-RANKS = {doing: rank for rank, doing in enumerate(Doing)}
+RANKS = {activity: rank for rank, activity in enumerate(ActivityKind)}
 """The precedence of each activity; the stores compute with it, and store only the words."""
-DOINGS = tuple(Doing)
+ACTIVITY_KINDS = tuple(ActivityKind)
 """The activities by rank."""
 
 _WORDS: dict[str, str] = {
-    Doing.WAITING_FOR_APPROVAL: "waiting for a person",
-    Doing.WAITING_FOR_SIGNAL: "waiting for a signal",
-    Doing.WAITING_FOR_EXTERNAL_JOB: "waiting for an external job",
-    Doing.WAITING_FOR_CHILD: "waiting for a child run",
-    Doing.WAITING_FOR_WORKER: "waiting for a worker",
-    Doing.WAITING_FOR_TASK: "waiting for a task",
-    Doing.HELD: "on hold",
+    ActivityKind.WAITING_FOR_APPROVAL: "waiting for a person",
+    ActivityKind.WAITING_FOR_SIGNAL: "waiting for a signal",
+    ActivityKind.WAITING_FOR_EXTERNAL_JOB: "waiting for an external job",
+    ActivityKind.WAITING_FOR_CHILD: "waiting for a child run",
+    ActivityKind.WAITING_FOR_WORKER: "waiting for a worker",
+    ActivityKind.WAITING_FOR_TASK: "waiting for a task",
+    ActivityKind.HELD: "on hold",
 }
 
 
-def words(doing: str) -> str:
+def words(activity: str) -> str:
     """The activity for people: `waiting for a worker`."""
-    return _WORDS.get(doing, doing)
+    return _WORDS.get(activity, activity)
 
 
 T = TypeVar("T")

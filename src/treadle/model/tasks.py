@@ -123,7 +123,7 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
     checkpoint: str | None = None
     error: str | None = None
     """The last error, as JSON, while it waits for a retry."""
-    doing: str | None = None
+    activity: str | None = None
     """The activity of a suspended function (`model.activity`)."""
     fairness_key: str | None = None
     created_by: str | None = None
@@ -328,7 +328,7 @@ TASK_COLUMNS = (
     TaskColumn("payload", "text", ColumnUse.BOTH | ColumnUse.NEW | ColumnUse.CARRIED),
     TaskColumn("checkpoint", "text", ColumnUse.KEPT),
     TaskColumn("error", "text", ColumnUse.BOTH),
-    TaskColumn("doing", "text", ColumnUse.LIVE),
+    TaskColumn("activity", "text", ColumnUse.LIVE),
     TaskColumn("fairness_key", "text", ColumnUse.GIVEN),
     TaskColumn("created_by", "text", ColumnUse.GIVEN),
     TaskColumn("seq", "bigint", ColumnUse.FINISHED),

@@ -1,4 +1,4 @@
--- name: doing
+-- name: activity
 -- The rank (model/activity.py) of what the live task `t` of queue `l` is doing. A suspended function has stored what it waits for.
 case
   when (t.blocked_by & ~1) <> 0 then {rank:held}
@@ -6,7 +6,7 @@ case
   when t.state = 'awaiting_approval' then {rank:waiting_for_approval}
   when t.state = 'awaiting_external' then {rank:waiting_for_external_job}
   when t.wake_at is not null and t.error is not null then {rank:retrying}
-  when t.wake_at is not null then case t.doing
+  when t.wake_at is not null then case t.activity
     when 'waiting_for_signal' then {rank:waiting_for_signal}
     when 'waiting_for_child' then {rank:waiting_for_child}
     when 'retrying' then {rank:retrying}
@@ -17,10 +17,10 @@ case
   else {rank:waiting_for_worker}
 end
 
--- name: run_doing
+-- name: run_activity
 -- The rank of what the unfinished run `runs` is doing.
 case when runs.state = 'paused' then {rank:held} else coalesce(
-  (select min({sql:doing}) from tasks as t join queues as l on l.id = t.queue_id where t.run_id = runs.id), {rank:stuck}
+  (select min({sql:activity}) from tasks as t join queues as l on l.id = t.queue_id where t.run_id = runs.id), {rank:stuck}
 ) end
 
 -- name: sqlite_run_filter
@@ -39,7 +39,7 @@ case when runs.state = 'paused' then {rank:held} else coalesce(
     or instr(lower(workflow), :search) > 0
     or instr(lower(coalesce(idempotency_key, '')), :search) > 0
     or instr(id, :search) = 1)
-  and (:doing is null or state in ('pending', 'running', 'paused') and {sql:run_doing} = :doing)
+  and (:activity is null or state in ('pending', 'running', 'paused') and {sql:run_activity} = :activity)
 
 -- name: postgres_run_filter
 -- The conditions of a `RunFilter` for the table `runs`.
@@ -57,7 +57,7 @@ case when runs.state = 'paused' then {rank:held} else coalesce(
     or strpos(lower(workflow), $11::text) > 0
     or strpos(lower(idempotency_key), $11::text) > 0
     or strpos(id::text, $11::text) = 1)
-  and ($12::integer is null or state in ('pending', 'running', 'paused') and {sql:run_doing} = $12::integer)
+  and ($12::integer is null or state in ('pending', 'running', 'paused') and {sql:run_activity} = $12::integer)
 
 -- name: postgres_queue_filter
 -- The queues of a `TaskFilter`.

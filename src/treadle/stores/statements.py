@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from treadle.model.runs import RANKS, Doing
+from treadle.model.runs import RANKS, ActivityKind
 from treadle.model.tasks import TASK_COLUMNS, ColumnUse, Task, TaskColumn
 
 _NAME = re.compile(r"^-- name: (\w+)(?:\(([\w, *]*)\))?(?: (?:on|as) (\w+))?\s*$", re.MULTILINE)
@@ -53,7 +53,7 @@ _INPUTS = (
 )
 """Values of a new task from which an insert computes columns."""
 
-_LEASE = ("wake_at", "owner_id", "claim_version", "claimed_at", "heartbeat_at", "progress_at", "doing")
+_LEASE = ("wake_at", "owner_id", "claim_version", "claimed_at", "heartbeat_at", "progress_at", "activity")
 """Columns that a claim sets."""
 
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(Task)}
@@ -68,7 +68,7 @@ COLUMN_SETS: dict[str, tuple[TaskColumn, ...]] = {
     "unclaimed": _with(ColumnUse.LIVE, without=("namespace", "blocked_by", "created_by", *_LEASE)),
     "claimed": _with(
         ColumnUse.LIVE,
-        without=("namespace", "blocked_by", "owner_id", "heartbeat_at", "progress_at", "root_id", "doing", "created_by"),
+        without=("namespace", "blocked_by", "owner_id", "heartbeat_at", "progress_at", "root_id", "activity", "created_by"),
     ),
 }
 """Sets of task columns: an insert copies `new` from a new task, of which `given` are all values; a claim leaves `unclaimed`
@@ -82,7 +82,7 @@ LONG = ("policy", "payload")
 def _expand(match: re.Match[str]) -> str:
     form, alias, name = match.groups()
     if form == "rank":
-        return str(RANKS[Doing(name)])
+        return str(RANKS[ActivityKind(name)])
     if form == "sql":
         return _LIST.sub(_expand, _fragments()[name])
     columns = COLUMN_SETS.get(name) or tuple(column for column in COLUMN_SETS["given"] if form == "value" and column.name == name)

@@ -145,7 +145,7 @@ _requeue_columns = attrgetter(
         "error",
         "data",
         "quiet",
-        "doing",
+        "activity",
         "stays",
     )
 )

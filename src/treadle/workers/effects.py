@@ -247,13 +247,13 @@ class AttemptEffects:
         if answer.verdict is not Verdict.DONE:
             raise ClaimLost(self._task.id, self._token.version)
 
-    def _wait_for(self, doing: Coroutine[Any, Any, T]) -> T:
+    def _wait_for(self, activity: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine on the event loop and wait for it in this thread."""
         loop = self._kernel.loop
         if loop is None or loop.is_closed():
-            doing.close()
+            activity.close()
             raise ClaimLost(self._task.id, self._token.version)
-        return asyncio.run_coroutine_threadsafe(doing, loop).result()
+        return asyncio.run_coroutine_threadsafe(activity, loop).result()
 
 
 def _check(call: object) -> None:

@@ -65,9 +65,9 @@ class RemoteWorker:
                 await self._check_nothing_was_ready(process)
             for task in claimed:
                 process.tell(f"has {task.task.id[-6:]}#{task.task.claim_version}")
-                doing = asyncio.get_running_loop().create_task(self._do(process, worker_id, task))
-                working.add(doing)
-                doing.add_done_callback(working.discard)
+                activity = asyncio.get_running_loop().create_task(self._do(process, worker_id, task))
+                working.add(activity)
+                activity.add_done_callback(working.discard)
             if not wait_for:
                 await asyncio.sleep(self._rng.random() * 2)
             if working and self._rng.random() < 0.5:

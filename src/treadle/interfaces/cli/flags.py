@@ -46,7 +46,7 @@ _METAVARS = {
     "facet_name": "FACET",
     "state": "STATE",
     "where": "QUERY",
-    "doing": "ACTIVITY",
+    "activity": "ACTIVITY",
     "blocked_by": "ID|TEXT",
     "key": "KEY",
     "no_handler": "wait|ignore",

@@ -44,7 +44,7 @@ from treadle.interfaces.mcp.request_context import RequestContext
 from treadle.interfaces.mcp.tool import Tool
 from treadle.model.access import Scope
 from treadle.model.names import DEFAULT_LIST
-from treadle.model.runs import Doing
+from treadle.model.runs import ActivityKind
 from treadle.model.states import RunState, StepState, TaskState
 
 _CALLS = {f"{call.group}.{call.name}": call for call in all_calls()}
@@ -173,10 +173,10 @@ OPERATIONS = (
         "run_list",
         "runs.list",
         "List runs of workflows and functions, newest first.",
-        takes="state workflow flow search doing where limit before",
+        takes="state workflow flow search activity where limit before",
         hints={
             "state": Annotated[Sequence[RunState], Doc("Only these states", ["failed"])],
-            "doing": Annotated[Doing | None, Doc("Only unfinished runs with this activity", "waiting_for_approval")],
+            "activity": Annotated[ActivityKind | None, Doc("Only unfinished runs with this activity", "waiting_for_approval")],
             "where": Doc("Only runs that match this query", 'tag.customer = acme and created > 2d ago and error ~ "timeout"'),
         },
         items=RUN,

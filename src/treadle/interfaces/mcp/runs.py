@@ -135,11 +135,11 @@ async def task_result(
 async def wait_for_end(context: RequestContext, run_id: str, wait_for: float) -> RunOutputs:
     """Wait for the end of the run, at most that long, with progress notifications about what it is doing."""
 
-    async def doing() -> str:
+    async def activity() -> str:
         run = await context.api.runs.get(run_id)
         return f"{run.workflow}: {run.state if run.activity is None else line(run.activity.text)}"
 
-    return await context.patiently(lambda seconds: context.api.runs.outputs(run_id, wait_for=seconds), wait_for, doing)
+    return await context.patiently(lambda seconds: context.api.runs.outputs(run_id, wait_for=seconds), wait_for, activity)
 
 
 async def execution(context: RequestContext, run_id: str, wait_for: float) -> Execution:

@@ -21,7 +21,7 @@ from treadle.interfaces.web.tasks import shown_streams
 from treadle.interfaces.web.traces import waterfall
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput, InvalidQuery
-from treadle.model.runs import TEXT, Doing
+from treadle.model.runs import TEXT, ActivityKind
 from treadle.model.states import RUN, RunState
 
 STATES = tuple(str(state) for state in RunState)
@@ -46,14 +46,16 @@ async def runs(visit: Visit) -> Response:
         page = await visit.api.runs.list(state=query.getlist("state"), **which, limit=_PAGE, before=query.get("before") or None)
     except InvalidQuery as error:
         wrong, page, which["where"] = str(error), RunPage([], next_before=None), None
-    counts = await visit.api.runs.counts(**which | {"doing": None})
-    doing = [activity.value for activity in Doing if counts.doing.get(activity) or activity == which.get("doing")]
+    counts = await visit.api.runs.counts(**which | {"activity": None})
+    activities = [
+        activity.value for activity in ActivityKind if counts.activities.get(activity) or activity == which.get("activity")
+    ]
     return await visit.render(
         "runs.html",
         page=page,
         counts=counts,
         states=STATES,
-        doing=doing,
+        activities=activities,
         actions=ACTIONS,
         wrong=wrong,
     )

@@ -16,7 +16,7 @@ import msgspec
 from treadle.kernel.functions.steps import EFFECT, RESULT, SLEEP, STEP, UPDATE, WAIT, Recorded
 from treadle.model.errors import UnreadableValue
 from treadle.model.names import FUNCTION
-from treadle.model.runs import RANKS, Doing
+from treadle.model.runs import RANKS, ActivityKind
 from treadle.model.stored import StoredRow, convert, plain
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode_object, decode_or_error, encode
@@ -49,13 +49,13 @@ def without_steps(progress: Json) -> Json:
     return {name: value for name, value in progress.items() if name not in (_STEPS, _CLAIM)} or None
 
 
-_DOING = {
-    SLEEP: Doing.SLEEPING,
-    WAIT: Doing.WAITING_FOR_SIGNAL,
-    UPDATE: Doing.WAITING_FOR_SIGNAL,
-    RESULT: Doing.WAITING_FOR_CHILD,
-    STEP: Doing.RETRYING,
-    EFFECT: Doing.RETRYING,
+_ACTIVITY_KINDS = {
+    SLEEP: ActivityKind.SLEEPING,
+    WAIT: ActivityKind.WAITING_FOR_SIGNAL,
+    UPDATE: ActivityKind.WAITING_FOR_SIGNAL,
+    RESULT: ActivityKind.WAITING_FOR_CHILD,
+    STEP: ActivityKind.RETRYING,
+    EFFECT: ActivityKind.RETRYING,
 }
 """By kind of step; calls, approvals and external jobs have tasks of their own."""
 
@@ -71,32 +71,32 @@ class WaitNote(StoredRow, kw_only=True):
     counts: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-def note_waits(waits: Iterable[Recorded]) -> tuple[Doing, str]:
+def note_waits(waits: Iterable[Recorded]) -> tuple[ActivityKind, str]:
     """Return the activity of a function with these waits, and its note as JSON."""
-    counts: Counter[Doing] = Counter()
+    counts: Counter[ActivityKind] = Counter()
     first: tuple[tuple[int, float], Recorded] | None = None
     wake_at: int | None = None
     for wait in waits:
-        doing = _DOING.get(wait.kind, Doing.WAITING_FOR_TASK)
-        counts[doing] += 1
+        activity = _ACTIVITY_KINDS.get(wait.kind, ActivityKind.WAITING_FOR_TASK)
+        counts[activity] += 1
         at = wait.wake_at
         if at is not None:
             wake_at = at if wake_at is None else min(at, wake_at)
-        rank = (RANKS[doing], float("inf") if at is None else at)
+        rank = (RANKS[activity], float("inf") if at is None else at)
         if first is None or rank < first[0]:
             first = rank, wait
     body: dict[str, Any] = {"wake_at": wake_at, "counts": dict(counts)}
     if first is None:
-        return Doing.WAITING_FOR_TASK, encode(body)
+        return ActivityKind.WAITING_FOR_TASK, encode(body)
     chosen = first[1]
-    doing = _DOING.get(chosen.kind, Doing.WAITING_FOR_TASK)
+    activity = _ACTIVITY_KINDS.get(chosen.kind, ActivityKind.WAITING_FOR_TASK)
     body |= {"name": chosen.name, "until": chosen.wake_at, "child_id": chosen.task_id if chosen.kind == RESULT else None}
-    return doing, encode(body)
+    return activity, encode(body)
 
 
 def read_waits(task: Task) -> WaitNote | None:
     """The note of a suspended function; None for every other task, for one that an older version requeued, and if it is damaged."""
-    if task.kind != FUNCTION or task.doing is None or task.owner_id is not None or task.wake_at is None:
+    if task.kind != FUNCTION or task.activity is None or task.owner_id is not None or task.wake_at is None:
         return None
     if task.checkpoint is not None:
         with suppress(UnreadableValue):

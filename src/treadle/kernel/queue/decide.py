@@ -314,7 +314,7 @@ def _held(task: Task, transition: str, blocked_by: int, now: int, actor: str, re
         blocked_by=blocked_by,
         delay=None if task.wake_at is None else max(task.wake_at - now, 0) or None,
         stays=task.owner_id is not None,
-        doing=task.doing,
+        activity=task.activity,
         checkpoint=task.checkpoint,
         error=task.error,
         actor=actor,

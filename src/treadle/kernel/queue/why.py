@@ -225,20 +225,20 @@ def _why_running(task: Task, servers: Sequence[Server], now: int) -> Reason:
     place = f"owner {task.owner_id}"
     if owner is not None:
         place = f"{owner.host} pid {owner.pid}" if owner.pid else f"the remote worker {owner.name} ({owner.host})"
-    doing = "being polled" if task.state == TaskState.AWAITING_EXTERNAL else "running"
+    activity = "being polled" if task.state == TaskState.AWAITING_EXTERNAL else "running"
     lease = f"lease until {as_text(task.wake_at)}"
     if owner is not None and shown_server_state(owner, now) == "lost":
         if owner.evidence is not None:
             evidence = evidence_text(owner.evidence)
-            return Reason("owner_lost", f"{doing} on {place}, which is dead ({evidence}); a worker takes it over now")
-        return Reason("owner_lost", f"{doing} on {place}, which has missed its heartbeats; taken over when its {lease} ends")
+            return Reason("owner_lost", f"{activity} on {place}, which is dead ({evidence}); a worker takes it over now")
+        return Reason("owner_lost", f"{activity} on {place}, which has missed its heartbeats; taken over when its {lease} ends")
     reported = decode_or_error(task.progress)
     progress = f", {reported['message']}" if reported.get("message") else ""
     hold = find_hold(owner, now)
     held = "" if hold is None else f"; {hold.message}"
     age = f" for {span(max(now - _began_at(task), 0))}"
     ended = f"; {_ended(task)}" if _may_hang(task, now) and task.state != TaskState.AWAITING_EXTERNAL else ""
-    return Reason("running", f"{doing} on {place}{age}, attempt {task.attempt}, {lease}{progress}{held}{ended}")
+    return Reason("running", f"{activity} on {place}{age}, attempt {task.attempt}, {lease}{progress}{held}{ended}")
 
 
 def _why_waiting(task: Task, now: int) -> Reason:
@@ -256,7 +256,7 @@ def _why_waiting(task: Task, now: int) -> Reason:
             f"{message}; next try at {at}{due}, which succeeds once the code matches the recorded history; {adopt}",
         )
     if task.kind == FUNCTION:
-        note = None if task.doing is None else decode_shown(task.checkpoint)  # an older version requeues it without a note
+        note = None if task.activity is None else decode_shown(task.checkpoint)  # an older version requeues it without a note
         due_at = None if note is None else note.get("wake_at")
         timed = at if note is None else as_text(due_at) if isinstance(due_at, int) else None
         check = f"; next check at {timed}{due}" if timed else ""

@@ -21,7 +21,7 @@ from treadle.kernel.functions.reads import FunctionStepRow, shown_row
 from treadle.kernel.functions.steps import Recorded
 from treadle.kernel.store.queries import OpenWork, StepTask
 from treadle.model.clock import as_text
-from treadle.model.runs import RANKS, Doing, Run, Step, words
+from treadle.model.runs import RANKS, ActivityKind, Run, Step, words
 from treadle.model.states import HELD_TRANSITIONS, RUN, BlockReason, RunState, StepState, TaskState
 from treadle.model.tasks import Task, Transition
 from treadle.model.values import arguments_text
@@ -150,24 +150,24 @@ def activity_of(run: Run, work: Sequence[OpenWork]) -> Activity | None:
     """The activity of a run with this open work; None for a finished run."""
     if run.finished:
         return None
-    ranked = sorted(work, key=lambda group: RANKS[group.doing])
+    ranked = sorted(work, key=lambda group: RANKS[group.activity])
     counts: Counter[str] = Counter()
     for group in ranked:
         note = read_waits(group.task)
         own = {} if note is None else note.counts
-        counts.update({str(doing): count for doing, count in own.items() if doing != Doing.WAITING_FOR_TASK})
+        counts.update({str(activity): count for activity, count in own.items() if activity != ActivityKind.WAITING_FOR_TASK})
         if group.count > bool(own):
-            counts[str(group.doing)] += group.count - bool(own)
+            counts[str(group.activity)] += group.count - bool(own)
     if run.state == RunState.PAUSED:
-        return Activity(Doing.HELD, "paused", None, None, None, dict(counts))
+        return Activity(ActivityKind.HELD, "paused", None, None, None, dict(counts))
     if not ranked:
-        return Activity(Doing.STUCK, "stuck: it has no live task", None, None, None, {})
+        return Activity(ActivityKind.STUCK, "stuck: it has no live task", None, None, None, {})
     first = ranked[0]
     text, until, name, waits_for = _described(first)
     if len(counts) > 1:
-        others = [f"{count} {words(doing)}" for doing, count in counts.items() if doing != first.doing]
+        others = [f"{count} {words(activity)}" for activity, count in counts.items() if activity != first.activity]
         text += f" (also {', '.join(others)})"
-    return Activity(first.doing, text, None if until is None else Instant.of(until), name, waits_for, dict(counts))
+    return Activity(first.activity, text, None if until is None else Instant.of(until), name, waits_for, dict(counts))
 
 
 def _described(work: OpenWork) -> tuple[str, int | None, str | None, str | None]:
@@ -175,27 +175,27 @@ def _described(work: OpenWork) -> tuple[str, int | None, str | None, str | None]
     task, note = work.task, read_waits(work.task)
     name = task.name if note is None else note.name
     until = task.wake_at if note is None else note.until
-    match work.doing:
-        case Doing.RUNNING:
+    match work.activity:
+        case ActivityKind.RUNNING:
             return f"running {name}", None, name, task.id
-        case Doing.WAITING_FOR_APPROVAL:
+        case ActivityKind.WAITING_FOR_APPROVAL:
             return f"waiting for a person: approval {work.record_id}", None, name, work.record_id
-        case Doing.WAITING_FOR_SIGNAL:
+        case ActivityKind.WAITING_FOR_SIGNAL:
             return f"waiting for the signal {name}{_until(until)}", until, name, None
-        case Doing.WAITING_FOR_EXTERNAL_JOB:
+        case ActivityKind.WAITING_FOR_EXTERNAL_JOB:
             poll = "" if until is None else f"; next poll at {as_text(until)}"
             return f"waiting for an external job of {name}{poll}", until, name, work.record_id
-        case Doing.WAITING_FOR_CHILD:
+        case ActivityKind.WAITING_FOR_CHILD:
             child = None if note is None else note.child_id
             return "waiting for a run" if child is None else f"waiting for the run {child}", None, name, child
-        case Doing.RETRYING:
+        case ActivityKind.RETRYING:
             return f"retrying {name} at {as_text(until)}", until, name, task.id
-        case Doing.SLEEPING:
+        case ActivityKind.SLEEPING:
             return f"sleeping{_until(until)}", until, name, task.id
-        case Doing.HELD:
+        case ActivityKind.HELD:
             return _held(task), None, name, task.id
         case _:
-            return f"{name}: {words(work.doing)}", None, name, task.id
+            return f"{name}: {words(work.activity)}", None, name, task.id
 
 
 def _until(at: int | None) -> str:

@@ -70,7 +70,7 @@ from treadle.model.errors import (
     UnreadableValue,
 )
 from treadle.model.names import is_function
-from treadle.model.runs import Doing
+from treadle.model.runs import ActivityKind
 from treadle.model.runs import Run as StoredRun
 from treadle.model.states import RUN, RunState
 from treadle.model.tags import decode_tags
@@ -184,15 +184,15 @@ class RunOperations(Service, RunsApi):
         where, chosen = await self._filter(which, access)
         if where:
             runs = await self._search().find_runs(where, self._conditions((), chosen))
-            doing = Counter(str(activity.doing) for activity in (await self._reads.activities(runs)).values())
+            by_activity = Counter(str(work.kind) for work in (await self._reads.activities(runs)).values())
             states = Counter(str(run.state) for run in runs)
             return RunCounts(
                 {state.value: states[state] for state in RunState},
                 len(runs),
-                {activity.value: doing[activity] for activity in Doing},
+                {activity.value: by_activity[activity] for activity in ActivityKind},
             )
         counts = await self._reads.count_runs(**chosen)
-        return RunCounts(counts, sum(counts.values()), await self._reads.count_doing(**chosen))
+        return RunCounts(counts, sum(counts.values()), await self._reads.count_activities(**chosen))
 
     async def bulk(
         self,
@@ -261,7 +261,7 @@ class RunOperations(Service, RunsApi):
             *one_of("list", [which.task_list]),
             *one_of("root", [which.root_id]),
             *one_of("flow", which.flow_ids),
-            *one_of("doing", [chosen.get("doing")]),
+            *one_of("activity", [chosen.get("activity")]),
             *created_within(which.created_after, which.created_before),
         ]
 

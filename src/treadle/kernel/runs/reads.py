@@ -23,7 +23,7 @@ from treadle.model.clock import as_text
 from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, not_found
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import ADVANCE, FUNCTION, HANDLER, is_function
-from treadle.model.runs import RANKS, STOPPED_AT_LIMIT, Doing, Run, Step, depth_first
+from treadle.model.runs import RANKS, STOPPED_AT_LIMIT, ActivityKind, Run, Step, depth_first
 from treadle.model.states import SHOWN_LIVE_STATES, BlockReason, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Server, Task, Transition
 from treadle.model.text import suggestion
@@ -32,7 +32,7 @@ from treadle.model.values import decode_error
 
 _STATES = tuple(state.value for state in RunState)
 _KINDS = ("workflow", "function")
-_DOINGS = tuple(doing.value for doing in Doing)
+_ACTIVITY_KINDS = tuple(activity.value for activity in ActivityKind)
 COUNTED_RUNS = 10_000
 """Limit on the unfinished runs that are counted by activity."""
 _NAMED = 3
@@ -99,10 +99,10 @@ class RunReads(Service):
         counts = await self._store.runs.count(self.runs_like(**which))
         return {state: counts.get(state, 0) for state in _STATES}
 
-    async def count_doing(self, **which: Any) -> dict[str, int]:
+    async def count_activities(self, **which: Any) -> dict[str, int]:
         """Number of unfinished runs by activity, for every activity, among the newest `COUNTED_RUNS` that match."""
-        counts = await self._store.runs.count_doing(self.runs_like(**which), COUNTED_RUNS)
-        return {doing: counts.get(doing, 0) for doing in _DOINGS}
+        counts = await self._store.runs.count_activities(self.runs_like(**which), COUNTED_RUNS)
+        return {activity: counts.get(activity, 0) for activity in _ACTIVITY_KINDS}
 
     async def activities(self, runs: Sequence[Run]) -> dict[str, Activity]:
         """The activities of the unfinished ones of the runs, by id; one query."""
@@ -115,9 +115,9 @@ class RunReads(Service):
         activities = {run.id: activity_of(run, work.get(run.id, ())) for run in runs if run.id not in ended}
         return {run_id: activity for run_id, activity in activities.items() if activity is not None}
 
-    async def list_doing(self, runs: Sequence[Run]) -> dict[str, str]:
+    async def list_by_activity(self, runs: Sequence[Run]) -> dict[str, str]:
         """The words for the activities of the unfinished ones of the runs, by id."""
-        return {run_id: str(activity.doing) for run_id, activity in (await self.activities(runs)).items()}
+        return {run_id: str(activity.kind) for run_id, activity in (await self.activities(runs)).items()}
 
     async def times(self, runs: Sequence[Run]) -> dict[str, int]:
         """The durations of the finished ones of the runs, by id, without the time between a failure and its retry."""
@@ -152,15 +152,15 @@ class RunReads(Service):
         created_after: int | None = None,
         created_before: int | None = None,
         search: str | None = None,
-        doing: str | None = None,
+        activity: str | None = None,
     ) -> RunFilter:
         """Build a run filter for this namespace; `search` matches text in the name or key, or the beginning of an id."""
         if unknown := [state for state in states if state not in _STATES]:
             raise InvalidInput(f"Unknown state {unknown[0]!r}; states of runs are {', '.join(_STATES)}.")
         if kind is not None and kind not in _KINDS:
             raise InvalidInput(f"Unknown kind {kind!r}; kinds of runs are {', '.join(_KINDS)}.")
-        if doing is not None and doing not in _DOINGS:
-            raise InvalidInput(f"Unknown activity {doing!r}; runs are doing one of {', '.join(_DOINGS)}.")
+        if activity is not None and activity not in _ACTIVITY_KINDS:
+            raise InvalidInput(f"Unknown activity {activity!r}; runs are doing one of {', '.join(_ACTIVITY_KINDS)}.")
         return RunFilter(
             states=tuple(states),
             namespace=self._namespace,
@@ -173,7 +173,7 @@ class RunReads(Service):
             created_after=created_after,
             created_before=created_before,
             search=None if not search else search.strip().lower().replace("\0", ""),
-            doing=None if doing is None else RANKS[Doing(doing)],
+            activity=None if activity is None else RANKS[ActivityKind(activity)],
         )
 
     async def list_transitions(self, run_id: Ref) -> list[Transition]:

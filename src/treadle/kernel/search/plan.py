@@ -222,7 +222,7 @@ def _add(plans: dict[str, SearchPlan], root: str, path: tuple[str | int, ...], v
         stored = tuple(dict.fromkeys(tag for value in values if (tag := stored_tag(value, now)) is not None))
         if not any(isinstance(value, Prefix) for value in values):
             plans.setdefault("tag", SearchPlan("tag", stored, str(path[0])))
-    elif root == "doing":
+    elif root == "activity":
         plans.setdefault("state", SearchPlan("state", _UNFINISHED))
     elif root in ("state", "name") and len(texts) == len(set(values)) and _COMMON not in texts:
         plans.setdefault(root, SearchPlan(root, texts))

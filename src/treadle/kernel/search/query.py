@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from treadle.model.clock import LATEST_AT, as_text
 from treadle.model.errors import InvalidInput, InvalidQuery
-from treadle.model.runs import Doing
+from treadle.model.runs import ActivityKind
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, RunState, TaskState
 from treadle.model.tags import check_tag_key, time_in
 
@@ -102,16 +102,16 @@ def parts_of(query: Query) -> tuple[Query, ...]:
 
 # --- fields ---
 
-_ALIASES = {"workflow": "name", "function": "name", "handler": "name", "task_list": "list", "waiting": "doing", "run_id": "run"}
+_ALIASES = {"workflow": "name", "function": "name", "handler": "name", "task_list": "list", "waiting": "activity", "run_id": "run"}
 _TIMES = ("created", "finished")
 _DEEP = ("tag", "input", "output")
-_PLAIN = ("state", "doing", "name", "kind", "list", "id", "run", *_TIMES, "error")
+_PLAIN = ("state", "activity", "name", "kind", "list", "id", "run", *_TIMES, "error")
 FIELDS = (*_PLAIN, *(f"{root}.…" for root in _DEEP))
-_EXACT = ("state", "doing", "kind", "list", "id", "run")
+_EXACT = ("state", "activity", "kind", "list", "id", "run")
 _KNOWN = {
     ("state", True): TASK_STATES,
     ("state", False): RUN_STATES,
-    ("doing", False): tuple(doing.value for doing in Doing),
+    ("activity", False): tuple(activity.value for activity in ActivityKind),
     ("kind", False): ("workflow", "function"),
 }
 """The values of a field, of tasks (True) or runs."""
@@ -279,7 +279,7 @@ class _Parser:
         if low in _DEEP and rest:
             return Field(low, self._path(low, rest, token))
         if low in _PLAIN and not rest:
-            if low == "doing" and self._tasks:
+            if low == "activity" and self._tasks:
                 raise self._error("only runs have an activity (doing); for tasks, use state.", token.at)
             if low == "run" and not self._tasks:
                 raise self._error("a run has no field run; use id.", token.at)

@@ -34,12 +34,12 @@ _SHARE = 20
 _EXTRA = 3
 """Several streams together read up to this many times the candidates: some have none, and another round takes longer."""
 _VALUES = frozenset({"input", "output"})
-_LOADED = _VALUES | {"doing", "tag"}
+_LOADED = _VALUES | {"activity", "tag"}
 """Fields that are not in the row of a candidate."""
 
 T = TypeVar("T", Run, Task)
 
-ListDoing = Callable[[Sequence[Run]], Awaitable[dict[str, str]]]
+ListByActivity = Callable[[Sequence[Run]], Awaitable[dict[str, str]]]
 """Returns the activities of the unfinished runs, by id."""
 
 
@@ -56,9 +56,9 @@ class SearchPage(Generic[T]):
 class Search(Service):
     """Searches of one namespace; changes nothing. `encoded`: a codec encodes errors, so no index has their words."""
 
-    def __init__(self, core: Core, list_doing: ListDoing, *, encoded: bool) -> None:
+    def __init__(self, core: Core, list_by_activity: ListByActivity, *, encoded: bool) -> None:
         super().__init__(core)
-        self._list_doing = list_doing
+        self._list_by_activity = list_by_activity
         self._encoded = encoded
 
     async def list_runs(
@@ -132,10 +132,10 @@ class Search(Service):
         tags = await self._store.search.list_tags([record.id for record in candidates]) if "tag" in loaded and candidates else {}
         records: Sequence[Run | Task] = candidates
         runs = [record for record in records if isinstance(record, Run)]
-        doing = await self._list_doing(runs) if "doing" in loaded else {}
+        activity = await self._list_by_activity(runs) if "activity" in loaded else {}
         matching = []
         for record in candidates:
-            more: dict[str, Any] = {"tags": tags.get(record.id, {}), "doing": doing.get(record.id)}
+            more: dict[str, Any] = {"tags": tags.get(record.id, {}), "activity": activity.get(record.id)}
             values = (
                 {"input": record.inputs, "output": record.outputs}
                 if isinstance(record, Run)
@@ -252,9 +252,9 @@ def _merged(batches: Sequence[_Batch[T]], size: int, after: int) -> _Batch[T]:
     return _Batch(places[:size], [records[place] for place in places[:size] if place in records], done)
 
 
-def _subject(record: Run | Task, wants_error: bool, doing: str | None = None, **more: Any) -> Subject:
+def _subject(record: Run | Task, wants_error: bool, activity: str | None = None, **more: Any) -> Subject:
     if isinstance(record, Run):
-        facts = {"state": str(record.state), "name": record.workflow, "doing": doing, "flow": record.flow_id}
+        facts = {"state": str(record.state), "name": record.workflow, "activity": activity, "flow": record.flow_id}
     else:
         facts = {"state": str(record.shown_state), "name": record.name, "run": record.run_id}
     facts |= {"kind": record.kind, "list": record.task_list, "id": record.id, "root": record.root_id}

@@ -34,7 +34,7 @@ from treadle.kernel.store.units import Seen
 from treadle.model.errors import StoreBusy
 from treadle.model.ids import id_time
 from treadle.model.records import EffectOutcome, Message, Record, RecordItem, Stream, StreamChunk
-from treadle.model.runs import DOINGS, Flow, FlowVersion, Run, Step
+from treadle.model.runs import ACTIVITY_KINDS, Flow, FlowVersion, Run, Step
 from treadle.model.states import RunState
 from treadle.model.tasks import LogLine, Task, Transition
 
@@ -177,8 +177,8 @@ def places(rows: Iterable[Any]) -> list[Place]:
 
 def _list_statement(which: RunFilter) -> str:
     """Return the statement that lists these runs through the most selective index."""
-    if which.namespace is not None and which.doing is not None:
-        return "list_runs_doing"
+    if which.namespace is not None and which.activity is not None:
+        return "list_runs_by_activity"
     if which.namespace is not None and len(which.states) == 1 and which.states != (RunState.COMPLETED,):
         return "list_runs_of_state"
     return "list_runs" if which.workflow is None else "list_runs_of_workflow"
@@ -248,10 +248,10 @@ class RunStore(ReadPort):
             return dict(await self._database.fetch("count_runs", namespace=which.namespace))
         return dict(await self._database.fetch("count_matching_runs", **await self._values(which)))
 
-    async def count_doing(self, which: RunFilter, limit: int) -> dict[str, int]:
+    async def count_activities(self, which: RunFilter, limit: int) -> dict[str, int]:
         """Count the newest `limit` unfinished runs that match the filter, by what they are doing (`model.activity`)."""
-        rows = await self._database.fetch("count_doing", **await self._values(which), limit=max(limit, 0))
-        return {str(DOINGS[rank]): count for rank, count in rows}
+        rows = await self._database.fetch("count_activities", **await self._values(which), limit=max(limit, 0))
+        return {str(ACTIVITY_KINDS[rank]): count for rank, count in rows}
 
     async def _values(self, which: RunFilter) -> dict[str, Any]:
         return msgspec.structs.asdict(which) | {
@@ -265,7 +265,7 @@ class RunStore(ReadPort):
     async def list_open_work(self, run_ids: Sequence[str]) -> list[OpenWork]:
         """Return the live tasks of the runs, counted by run and activity; in no order."""
         rows = await self._database.fetch("list_open_work", run_ids=unique(run_ids))
-        return [OpenWork(DOINGS[rank], count, _decode_task(task), record_id) for rank, count, task, record_id in rows]
+        return [OpenWork(ACTIVITY_KINDS[rank], count, _decode_task(task), record_id) for rank, count, task, record_id in rows]
 
     async def list_step_tasks(self, step_ids: Sequence[str]) -> list[StepTask]:
         """Return the live tasks of the steps; in no order."""

@@ -13,7 +13,7 @@ import msgspec
 from treadle.kernel.store.units import Seen
 from treadle.model.clock import LATEST_AT
 from treadle.model.names import QueueKey
-from treadle.model.runs import Doing
+from treadle.model.runs import ActivityKind
 from treadle.model.tasks import Claim, Task, Transition
 
 # --- reads ---
@@ -216,7 +216,7 @@ class RunFilter(msgspec.Struct, frozen=True):
     created_before: int | None = None
     search: str | None = None
     """Lower-case text to find in the workflow's name or the idempotency key, or at the start of the id."""
-    doing: int | None = None
+    activity: int | None = None
     """The rank of an activity (`model.activity`): only unfinished runs that show it."""
     before: Place | None = None
     """Only runs listed after this position; replaces `before_id`."""
@@ -251,7 +251,7 @@ class TreeTask(NamedTuple):
 class OpenWork(msgspec.Struct, frozen=True):
     """The live tasks of a run with one activity: their number, the first of them, and its open approval or external job."""
 
-    doing: Doing
+    activity: ActivityKind
     count: int
     task: Task
     record_id: str | None

@@ -85,7 +85,7 @@ class Requeue(msgspec.Struct, frozen=True, gc=False):
     actor: str | None = None
     data: str | None = None
     quiet: bool = False
-    doing: str | None = None
+    activity: str | None = None
     """The activity of a suspended function (`model.activity`)."""
     stays: bool = False
 

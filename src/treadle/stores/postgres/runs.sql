@@ -6,7 +6,7 @@ select * from runs where id = $1::uuid;
 -- Find the last run of a chain.
 select * from runs where lineage_id = $1::uuid order by link desc limit 1;
 
--- name: list_runs(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, doing, before_at, limit)
+-- name: list_runs(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, activity, before_at, limit)
 -- List runs, newest first.
 select *
 from runs
@@ -14,7 +14,7 @@ where {sql:postgres_run_filter}
 order by created_at desc, id desc
 limit $14::bigint;
 
--- name: list_runs_of_state(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, doing, before_at, limit)
+-- name: list_runs_of_state(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, activity, before_at, limit)
 -- List runs of one state, newest first.
 select *
 from runs
@@ -23,7 +23,7 @@ where namespace = $2::text and state = ($1::text[])[1]
 order by created_at desc, id desc
 limit $14::bigint;
 
--- name: list_runs_of_workflow(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, doing, before_at, limit)
+-- name: list_runs_of_workflow(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, activity, before_at, limit)
 -- List runs of one workflow or function, newest first.
 select *
 from runs
@@ -32,7 +32,7 @@ where workflow collate "C" = $3::text
 order by created_at desc, id desc
 limit $14::bigint;
 
--- name: list_runs_doing(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, doing, before_at, limit)
+-- name: list_runs_by_activity(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, activity, before_at, limit)
 -- List unfinished runs by what they are doing, newest first.
 select *
 from runs
@@ -44,17 +44,17 @@ limit $14::bigint;
 -- Find the time of creation of a run.
 select created_at from runs where id = $1::uuid;
 
--- name: count_doing(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, doing, before_at, limit)
+-- name: count_activities(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, activity, before_at, limit)
 -- Count the newest unfinished runs that match a filter, by what they are doing.
-select doing, count(*)
+select activity, count(*)
 from (
-  select {sql:run_doing} as doing
+  select {sql:run_activity} as activity
   from runs
   where state in ('pending', 'running', 'paused') and {sql:postgres_run_filter}
   order by created_at desc, id desc
   limit $14::bigint
 ) as newest
-group by doing;
+group by activity;
 
 -- name: list_step_tasks(step_ids)
 -- List the live tasks of the steps $1.
@@ -62,16 +62,16 @@ select step_id::text, state, blocked_by, owner_id, claimed_at, attempt from task
 
 -- name: list_open_work(run_ids)
 -- For each of the runs and activities: the number of live tasks, the first of them, and its open approval or external job.
-with ranked (id, run_id, doing, wake_at) as (
-  select t.id, t.run_id, {sql:doing}, coalesce(t.wake_at, 0)
+with ranked (id, run_id, activity, wake_at) as (
+  select t.id, t.run_id, {sql:activity}, coalesce(t.wake_at, 0)
   from tasks as t join queues as l on l.id = t.queue_id
   where t.run_id = any($1::uuid[])
 ), numbered as (
-  select id, doing, count(*) over (partition by run_id, doing) as count,
-    row_number() over (partition by run_id, doing order by wake_at, id) as number
+  select id, activity, count(*) over (partition by run_id, activity) as count,
+    row_number() over (partition by run_id, activity order by wake_at, id) as number
   from ranked
 )
-select n.doing, n.count, (select row_to_json(task)::text from (select {t.live}, l.kind, l.task_list, l.name) as task),
+select n.activity, n.count, (select row_to_json(task)::text from (select {t.live}, l.kind, l.task_list, l.name) as task),
   (select r.id::text from records as r where r.task_id = n.id and r.ended_at is null order by r.id desc limit 1)
 from numbered as n join tasks as t on t.id = n.id join queues as l on l.id = t.queue_id
 where n.number = 1;
@@ -88,7 +88,7 @@ limit $3::bigint;
 -- Count the runs of a namespace by state.
 select state, count(*) from runs where namespace = $1::text group by state;
 
--- name: count_matching_runs(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, doing, before_at)
+-- name: count_matching_runs(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, activity, before_at)
 -- Count the runs that match a filter, by state.
 select state, count(*)
 from runs

@@ -35,7 +35,7 @@ set owner_id = $2::text,
     heartbeat_at = (select treadle_now()),
     progress_at = (select treadle_now()),
     wake_at = (select treadle_now()) + $3::bigint,
-    doing = null
+    activity = null
 where tasks.id = any (array(select id from taken))
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
@@ -73,7 +73,7 @@ set owner_id = $2::text,
     heartbeat_at = (select treadle_now()),
     progress_at = (select treadle_now()),
     wake_at = (select treadle_now()) + $3::bigint,
-    doing = null
+    activity = null
 where tasks.id = any (array(select id from taken))
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
@@ -125,7 +125,7 @@ set owner_id = $2::text,
     heartbeat_at = (select treadle_now()),
     progress_at = (select treadle_now()),
     wake_at = (select treadle_now()) + $3::bigint,
-    doing = null
+    activity = null
 where tasks.id = any (array(select id from taken))
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
@@ -160,7 +160,7 @@ set owner_id = $2::text,
     heartbeat_at = (select treadle_now()),
     progress_at = (select treadle_now()),
     wake_at = (select treadle_now()) + $3::bigint,
-    doing = null
+    activity = null
 where tasks.id = any (array(select id from taken))
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
@@ -229,7 +229,7 @@ with taken as materialized (
 update tasks
 set owner_id = $2::text, claim_version = tasks.claim_version + 1, claimed_at = (select treadle_now()),
   heartbeat_at = (select treadle_now()), progress_at = (select treadle_now()), wake_at = (select treadle_now()) + $3::bigint,
-  doing = null
+  activity = null
 where tasks.id = any (array(select id from taken))
 returning tasks.id::text;
 

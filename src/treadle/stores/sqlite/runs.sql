@@ -32,7 +32,7 @@ where workflow = :workflow
 order by created_at desc, id desc
 limit :limit;
 
--- name: list_runs_doing
+-- name: list_runs_by_activity
 -- List unfinished runs by what they are doing, newest first; the index by state skips finished ones.
 select *
 from runs indexed by runs_state
@@ -45,18 +45,18 @@ limit :limit;
 -- Find the time of creation of a run.
 select created_at from runs where id = :id;
 
--- name: count_doing
+-- name: count_activities
 -- Count the newest unfinished runs that match a filter, by what they are doing.
-select doing, count(*)
+select activity, count(*)
 from (
-  select {sql:run_doing} as doing
+  select {sql:run_activity} as activity
   from runs indexed by runs_state
   where namespace = :namespace and state in ('pending', 'running', 'paused')
     and {sql:sqlite_run_filter}
   order by created_at desc, id desc
   limit :limit
 ) as newest
-group by doing;
+group by activity;
 
 -- name: list_step_tasks
 -- List the live tasks of steps.
@@ -65,15 +65,15 @@ from json_each(:step_ids) as wanted cross join tasks as t on t.step_id = wanted.
 
 -- name: list_open_work
 -- For each of the runs and activities: the number of live tasks, the first of them, and its open approval or external job.
-with ranked (id, run_id, doing, wake_at) as (
-  select t.id, t.run_id, {sql:doing}, coalesce(t.wake_at, 0)
+with ranked (id, run_id, activity, wake_at) as (
+  select t.id, t.run_id, {sql:activity}, coalesce(t.wake_at, 0)
   from json_each(:run_ids) as wanted cross join tasks as t on t.run_id = wanted.value cross join queues as l on l.id = t.queue_id
 ), numbered as (
-  select id, doing, count(*) over (partition by run_id, doing) as count,
-    row_number() over (partition by run_id, doing order by wake_at, id) as number
+  select id, activity, count(*) over (partition by run_id, activity) as count,
+    row_number() over (partition by run_id, activity order by wake_at, id) as number
   from ranked
 )
-select n.doing, n.count, live.task,
+select n.activity, n.count, live.task,
   (select r.id from records as r where r.task_id = n.id and r.ended_at is null order by r.id desc limit 1)
 from numbered as n cross join live on live.id = n.id
 where n.number = 1;

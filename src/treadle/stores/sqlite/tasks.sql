@@ -28,7 +28,7 @@ from (
 -- Claim the first ready tasks of the queue and priority for the owner.
 update tasks
 set owner_id = :owner_id, claim_version = claim_version + 1, claimed_at = :now, heartbeat_at = :now, progress_at = :now,
-  wake_at = :now + :lease_for, doing = null
+  wake_at = :now + :lease_for, activity = null
 where rowid in (
   select rowid
   from tasks
@@ -178,7 +178,7 @@ where t.claim_version = r.value ->> 1 and t.owner_id = r.value ->> 2;
 -- Claim ready tasks of the run for the owner.
 update tasks
 set owner_id = :owner_id, claim_version = claim_version + 1, claimed_at = :now, heartbeat_at = :now, progress_at = :now,
-  wake_at = :now + :lease_for, doing = null
+  wake_at = :now + :lease_for, activity = null
 where rowid in (
   select rowid
   from tasks

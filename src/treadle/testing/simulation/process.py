@@ -121,11 +121,11 @@ class Process:
 
     # life cycle
 
-    def spawn(self, doing: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def spawn(self, activity: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start a coroutine in this process, from outside."""
         context = contextvars.copy_context()
         context.run(_current.set, self)
-        return self.simulation.loop.create_task(doing, context=context)
+        return self.simulation.loop.create_task(activity, context=context)
 
     def run(self, call: Callable[..., Any], *arguments: Any) -> None:
         """Call a function in this process, from outside."""
@@ -244,12 +244,12 @@ def _do(what: Callable[[], None], emit: Emit, unsaid: str = "") -> None:
 
 
 def make_task(
-    loop: asyncio.AbstractEventLoop, doing: Coroutine[Any, Any, Any] | Generator[Any, None, Any], **options: Any
+    loop: asyncio.AbstractEventLoop, activity: Coroutine[Any, Any, Any] | Generator[Any, None, Any], **options: Any
 ) -> asyncio.Task[Any]:
     """The task factory of the loop: tasks started by a process belong to it. The options depend on the Python version."""
     context: contextvars.Context | None = options.get("context")
     process = context[_current] if context is not None and _current in context else _current.get()
-    task: asyncio.Task[Any] = asyncio.Task(doing, loop=loop, **options)
+    task: asyncio.Task[Any] = asyncio.Task(activity, loop=loop, **options)
     if process is not None:
         process.adopt(task)
     return task

@@ -262,9 +262,9 @@ class Driver:
 
     def _waiting(self, delay: int | None) -> Requeue:
         task = self.execution.task
-        doing, note = note_waits(self.inbox.waiting())
+        activity, note = note_waits(self.inbox.waiting())
         note = noted(note, self.execution.function.cleanup_for, self.execution.cancel)
-        return Requeue(_WAIT, TaskState.PENDING, task.attempt, task.failures, 0, delay=delay, checkpoint=note, doing=doing)
+        return Requeue(_WAIT, TaskState.PENDING, task.attempt, task.failures, 0, delay=delay, checkpoint=note, activity=activity)
 
     async def _requeue(
         self, set_settling: SetSettling, requeue: Requeue, pending: PendingUnit, messages: int = 0

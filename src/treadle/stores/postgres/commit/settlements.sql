@@ -35,7 +35,7 @@ with given as materialized (
   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::integer[], $8::integer[],
     $9::integer[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::boolean[], $15::text[], $16::boolean[])
     as given (id, from_state, actor, transition, to_state, attempt, failures, takeovers, blocked_by, delay, checkpoint, error, data,
-      quiet, doing, stays)
+      quiet, activity, stays)
 ), requeued as (
   update tasks
   set state = given.to_state,
@@ -49,7 +49,7 @@ with given as materialized (
       wake_at = case when given.stays then tasks.wake_at else (select treadle_now()) + given.delay end,
       checkpoint = case when given.stays then tasks.checkpoint else given.checkpoint end,
       error = given.error,
-      doing = given.doing,
+      activity = given.activity,
       version = tasks.version + (not given.quiet)::integer
   from given
   where tasks.id = any (array[given.id])

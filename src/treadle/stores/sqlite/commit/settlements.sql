@@ -27,7 +27,7 @@ set state = r.value ->> 4, attempt = r.value ->> 5, failures = r.value ->> 6, ta
   owner_id = iif(r.value ->> 15, tasks.owner_id, null),
   wake_at = iif(r.value ->> 15, tasks.wake_at, :now + (r.value ->> 9)),
   checkpoint = iif(r.value ->> 15, tasks.checkpoint, r.value ->> 10),
-  error = r.value ->> 11, doing = r.value ->> 14, version = tasks.version + not (r.value ->> 13)
+  error = r.value ->> 11, activity = r.value ->> 14, version = tasks.version + not (r.value ->> 13)
 from jsonb_each(:rows) as r
 where tasks.id = r.value ->> 0;
 

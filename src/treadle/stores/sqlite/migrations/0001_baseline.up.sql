@@ -62,7 +62,7 @@ create table tasks (
   payload text not null,
   checkpoint text,
   error text,
-  doing text,
+  activity text,
   fairness_key text,
   created_by text,
   check (owner_id is null or wake_at is not null)
