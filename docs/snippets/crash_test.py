@@ -24,7 +24,7 @@ def careful(engine, effects):
 
     @engine.function("order")
     async def order(payload, ctx):
-        receipt = await ctx.effect("charge", lambda: charge(ctx.dedupe_key), {"order": 1})
+        receipt = await ctx.effect("charge", lambda: charge(ctx.idempotency_key), {"order": 1})
         await ctx.sleep(60)
         return {"receipt": receipt}
 

@@ -16,7 +16,7 @@ async def charge(amount, key):
 async def charge_card(payload, ctx):
     receipt = await ctx.effect(
         "charge",
-        lambda: charge(payload["amount"], ctx.dedupe_key),
+        lambda: charge(payload["amount"], ctx.idempotency_key),
         request={"order": payload["order"], "amount": payload["amount"]},
     )
     if ctx.attempt == 1:

@@ -10,7 +10,7 @@ async def serve(simulation, process):
 
     @engine.handler("charge")
     async def charge(payload, ctx):
-        await ctx.effect("charge", lambda: charged.append(ctx.dedupe_key))
+        await ctx.effect("charge", lambda: charged.append(ctx.idempotency_key))
         await asyncio.sleep(60)  # a minute on a clock that costs nothing
         return {}
 

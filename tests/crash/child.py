@@ -190,7 +190,7 @@ def add_payers(engine: Engine) -> None:
 
     def pay_one(url: str, number: int, ctx: Any) -> Any:
         attempt = ctx.attempt if isinstance(ctx, Context) else 0
-        headers = {"Idempotency-Key": ctx.idempotency_key, "Dedupe-Key": ctx.dedupe_key, "Attempt": str(attempt)}
+        headers = {"Idempotency-Key": ctx.attempt_key, "Dedupe-Key": ctx.dedupe_key, "Attempt": str(attempt)}
         request = urllib.request.Request(f"{url}/step-{number}", b"", headers, method="POST")
         with urllib.request.urlopen(request, timeout=BOUND) as answer:
             return json.load(answer)
@@ -222,7 +222,7 @@ def add_payers(engine: Engine) -> None:
         """As many effects as the payload says, each a step of its own."""
 
         def pay_step(number: int) -> Any:
-            headers = {"Idempotency-Key": ctx.idempotency_key, "Dedupe-Key": ctx.dedupe_key, "Attempt": "1"}
+            headers = {"Idempotency-Key": ctx.attempt_key, "Dedupe-Key": ctx.dedupe_key, "Attempt": "1"}
             request = urllib.request.Request(f"{payload['url']}/step-{number}", b"", headers, method="POST")
             with urllib.request.urlopen(request, timeout=BOUND) as answer:
                 return json.load(answer)["step"]

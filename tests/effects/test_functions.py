@@ -29,7 +29,7 @@ class Service:
         @scene.engine.function("pay")
         async def pay(payload: dict[str, Any], ctx: Any) -> Any:
             async def charge() -> Any:
-                self.calls.append((ctx.idempotency_key, ctx.dedupe_key))
+                self.calls.append((ctx.attempt_key, ctx.dedupe_key))
                 if self.errors:
                     raise self.errors.pop(0)
                 return {"receipt": len(self.calls)}
@@ -144,7 +144,7 @@ async def test_the_outcome_of_a_timed_out_effect_is_unknown(scene: Scene):
     @scene.engine.function("pay")
     async def pay(payload: dict[str, Any], ctx: Any) -> Any:
         async def charge() -> str:
-            made.append(ctx.idempotency_key)
+            made.append(ctx.attempt_key)
             if len(made) == 1:
                 await asyncio.Event().wait()
             return "paid"
@@ -190,7 +190,7 @@ async def test_concurrent_effects_and_steps_have_distinct_keys(scene: Scene):
     async def many(payload: dict[str, Any], ctx: Any) -> Any:
         async def note() -> str:
             await asyncio.sleep(0)
-            keys.append(ctx.idempotency_key)
+            keys.append(ctx.attempt_key)
             return ctx.dedupe_key
 
         return len(set(await ctx.gather(*(ctx.effect("note", note) for _ in range(10)))))
@@ -214,7 +214,7 @@ async def test_an_unknown_effect_that_is_requested_again_is_the_same_effect(scen
     @scene.engine.function("pay")
     async def pay(payload: dict[str, Any], ctx: Any) -> Any:
         async def charge() -> Any:
-            service.calls.append((ctx.idempotency_key, ctx.dedupe_key))
+            service.calls.append((ctx.attempt_key, ctx.dedupe_key))
             if len(service.calls) < 6:
                 raise TimeoutError("no answer")
             return {"receipt": len(service.calls)}
@@ -250,7 +250,7 @@ async def test_an_operators_retry_repeats_the_same_unknown_effect(scene: Scene, 
     @scene.engine.function("pay")
     async def pay(payload: dict[str, Any], ctx: Any) -> Any:
         async def charge() -> Any:
-            service.calls.append((ctx.idempotency_key, ctx.dedupe_key))
+            service.calls.append((ctx.attempt_key, ctx.dedupe_key))
             if service.errors:
                 raise service.errors.pop(0)
             return {"receipt": len(service.calls)}
@@ -316,7 +316,7 @@ async def test_a_function_that_dies_while_it_repeats_an_unknown_effect_repeats_t
     @scene.engine.function("pay")
     async def pay(payload: dict[str, Any], ctx: Any) -> Any:
         async def charge() -> Any:
-            service.calls.append((ctx.idempotency_key, ctx.dedupe_key))
+            service.calls.append((ctx.attempt_key, ctx.dedupe_key))
             if service.errors:
                 raise service.errors.pop(0)
             return {"receipt": len(service.calls)}

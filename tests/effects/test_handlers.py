@@ -57,7 +57,7 @@ class Service:
         self.errors: list[BaseException] = []
 
     def charge(self, ctx: Context) -> dict[str, Any]:
-        self.calls.append((ctx.idempotency_key, ctx.dedupe_key))
+        self.calls.append((ctx.attempt_key, ctx.dedupe_key))
         if self.errors:
             raise self.errors.pop(0)
         return {"receipt": len(self.calls)}
@@ -108,7 +108,7 @@ async def test_an_async_effect_is_awaited_and_sees_its_keys_everywhere(engine: E
     async def pay(payload: Any, ctx: Context) -> dict[str, Any]:
         async def charge() -> list[str]:
             await asyncio.sleep(0)
-            seen.append(await asyncio.to_thread(lambda: ctx.idempotency_key))
+            seen.append(await asyncio.to_thread(lambda: ctx.attempt_key))
             return [ctx.dedupe_key]
 
         both = await asyncio.gather(ctx.effect("charge", charge, 1), ctx.effect("charge", charge, 2))
@@ -439,7 +439,7 @@ async def test_an_invalid_effect_is_refused_immediately(engine: Engine) -> None:
 
     @engine.handler("outside")
     async def outside(payload: Any, ctx: Context) -> dict[str, Any]:
-        return {"key": ctx.idempotency_key}
+        return {"key": ctx.attempt_key}
 
     async with engine, engine.worker():
         for name, said in (

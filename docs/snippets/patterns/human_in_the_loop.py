@@ -34,7 +34,7 @@ async def refund(payload, ctx):
         return {"state": "expired"}
     amount = decision["context"]["amount"]  # including edits
     paid = await ctx.effect(
-        "pay", lambda: pay(customer, amount, ctx.dedupe_key), {"amount": amount}, retry=5
+        "pay", lambda: pay(customer, amount, ctx.idempotency_key), {"amount": amount}, retry=5
     )
     return {"state": "paid", "amount": amount, "by": decision["by"], **paid}
 

@@ -31,7 +31,7 @@ async def abort(job):
 @engine.function("export", cleanup_timeout=600)
 async def export(payload, ctx):
     job = await ctx.effect(
-        "submit", lambda: submit(payload["table"], ctx.dedupe_key), payload, retry=5
+        "submit", lambda: submit(payload["table"], ctx.idempotency_key), payload, retry=5
     )
     delay = FIRST
     try:

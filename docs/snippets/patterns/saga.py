@@ -21,7 +21,7 @@ async def book_trip(trip, ctx):
     def perform(action, part, retry):
         return ctx.effect(
             f"{action} {part}",
-            lambda: request(action, part, trip, ctx.dedupe_key),
+            lambda: request(action, part, trip, ctx.idempotency_key),
             trip,
             retry=retry,
         )

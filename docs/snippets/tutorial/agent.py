@@ -51,7 +51,7 @@ async def support(question: str, ctx: FunctionContext) -> str:
             )
             agreed = decision["context"]
             result = await ctx.effect(
-                "refund", lambda call=agreed: refund(**call, key=ctx.dedupe_key), agreed
+                "refund", lambda call=agreed: refund(**call, key=ctx.idempotency_key), agreed
             )
         else:
             result = await ctx.step(find_order, asked["order"])

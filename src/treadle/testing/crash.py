@@ -98,7 +98,7 @@ def crash_test(setup: Setup, start: Start, *, most_writes: int = MAX_WRITES) -> 
 
     `setup(engine, effects)` registers handlers and functions, which append their effects on the outside world to `effects`;
     `start(engine)` enqueues a task or starts a run. Both are called anew for each history. Effects inside a `ctx.effect` whose
-    outcome was lost may occur twice: Treadle reports this but cannot prevent it; deduplicate by `ctx.dedupe_key`, as a service
+    outcome was lost may occur twice: Treadle reports this but cannot prevent it; deduplicate by `ctx.idempotency_key`, as a service
     would.
     """
     clean = _History(setup, start, None)

@@ -452,13 +452,21 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """The key of the effect in progress, new for each attempt; available only inside the function given to `effect`."""
+        """The key of the effect in progress, the same for all attempts: pass it to services that deduplicate.
+
+        Available only inside the function given to `effect`, like the other keys.
+        """
         return current_keys().idempotency_key
 
     @property
     def dedupe_key(self) -> str:
-        """The key of the effect in progress, the same for all attempts, for services that deduplicate."""
-        return current_keys().dedupe_key
+        """The same as `idempotency_key`."""
+        return current_keys().idempotency_key
+
+    @property
+    def attempt_key(self) -> str:
+        """The key of this attempt at the effect in progress, under which its outcome is recorded."""
+        return current_keys().attempt_key
 
     def _own_effects(self) -> AttemptEffects:
         if self._effects is not None:

@@ -45,11 +45,11 @@ _COUNTING_TRANSITIONS = ("retry", "requeue")
 
 
 class EffectKeys(msgspec.Struct, frozen=True):
-    """The keys of an effect in progress: `idempotency_key` is new for each attempt, `dedupe_key` is not."""
+    """The keys of an effect in progress: `attempt_key` is new for each attempt, `idempotency_key` is not (D78)."""
 
     action: str
+    attempt_key: str
     idempotency_key: str
-    dedupe_key: str
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class Effect(msgspec.Struct, frozen=True):
         return cls(task_id, step_id, root_id, action, stable_hash(parts, "request"), held_by)
 
     def key(self, attempt: int) -> str:
-        """The idempotency key of that attempt: sha256 of (task id, step id, attempt, action, request hash)."""
+        """The key of that attempt: sha256 of (task id, step id, attempt, action, request hash)."""
         return _digest([self.task_id, self.step_id, attempt, self.action, self.request_hash])
 
     def keys(self, attempt: int) -> list[str]:

@@ -221,8 +221,9 @@ class FunctionContext:
         """Call `fn()`, which changes an external system, once as far as can be known, and return its response.
 
         `action` names the effect; `key` names one that must be unique in the run; `timeout` bounds one attempt. The effect's row
-        is `unknown` before the call and holds the outcome after it. While `fn` runs, `ctx.idempotency_key` is new for each attempt
-        and `ctx.dedupe_key` the same for all, for services that deduplicate. `request` (any JSON) describes the effect.
+        is `unknown` before the call and holds the outcome after it. While `fn` runs, `ctx.idempotency_key` is the key for
+        services that deduplicate, the same for all attempts, and `ctx.attempt_key` is new for each. `request` (any JSON) describes
+        the effect.
         `EffectFailed`, `NonRetryable` and HTTP responses below 500 mean that the effect did not happen. After any other exception,
         or the death of the process, its outcome is unknown, and the log records `tool_call.unknown`. Then `on_unknown` decides:
         "repeat" calls again (after an exception as `retry` allows), "fail" raises `EffectUnknown`, "ask" requests an approval to
@@ -243,13 +244,18 @@ class FunctionContext:
 
     @property
     def idempotency_key(self) -> str:
-        """The key of the effect in progress, new for each attempt."""
+        """The key of the effect in progress, the same for all attempts: pass it to services that deduplicate."""
         return current_keys().idempotency_key
 
     @property
     def dedupe_key(self) -> str:
-        """The key of the effect in progress, the same for all attempts, for services that deduplicate."""
-        return current_keys().dedupe_key
+        """The same as `idempotency_key`."""
+        return current_keys().idempotency_key
+
+    @property
+    def attempt_key(self) -> str:
+        """The key of this attempt at the effect in progress, under which its outcome is recorded."""
+        return current_keys().attempt_key
 
     @overload
     def call(self, handler: Handler[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]: ...

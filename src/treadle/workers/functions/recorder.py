@@ -239,7 +239,7 @@ class Recorder:
 
     async def log_if_unlogged(self, begin: Begin) -> None:
         """Log that the outcome of the attempt is unknown, unless a worker or the store has logged it."""
-        for row in await self._own(self._execution.runtime.store.records.find_outcomes([begin.keys.idempotency_key])):
+        for row in await self._own(self._execution.runtime.store.records.find_outcomes([begin.keys.attempt_key])):
             if row.status == UNRESOLVED and row.unknown_at is None:
                 await self.log_unknown(*begin.unknown)
 
