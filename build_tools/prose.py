@@ -122,6 +122,18 @@ def bad_tests(path: Path, tree: ast.Module) -> Iterator[str]:
                 yield f"{path}:{node.lineno}: state the promise without {word!r}: {node.name}"
 
 
+def repeated_classes(root: Path) -> Iterator[str]:
+    """Classes of one layer with the same name; Django finds its commands by theirs."""
+    first: dict[tuple[str, str], str] = {}
+    for path in sorted((root / "src/treadle").rglob("*.py")):
+        layer = path.relative_to(root / "src/treadle").parts[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and "commands" not in path.parts:
+                place = f"{path.relative_to(root)}:{node.lineno}"
+                if (other := first.setdefault((layer, node.name), place)) != place:
+                    yield f"{place}: {layer} has a class {node.name} already, in {other}; name each for what it is"
+
+
 def bad_name(path: Path) -> Iterator[str]:
     """A module named with a gerund."""
     match = _GERUND.fullmatch(path.stem.removeprefix("test_"))
@@ -155,6 +167,7 @@ def violations(root: Path = ROOT) -> Iterator[str]:
     for shown, text, line in texts_for_users(root):
         yield from bad_terms(shown, text, line)
     yield from retired_names(root)
+    yield from repeated_classes(root)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from build_tools.prose import bad_terms, bad_tests, bad_variables, texts_for_users
+from build_tools.prose import bad_terms, bad_tests, bad_variables, repeated_classes, texts_for_users
 
 
 @pytest.mark.parametrize("text", ["its lanes", "Lanes", "every move of a task", "3 held", "Letters", "make up for a range"])
@@ -53,3 +53,12 @@ def test_names_of_things_and_fields_are_accepted(code: str):
 def test_a_free_relative_in_the_name_of_a_test_is_rejected():
     assert list(bad_tests(Path("test_module.py"), ast.parse("def test_what_a_waiting_task_does(): ...")))
     assert not list(bad_tests(Path("test_module.py"), ast.parse("def test_a_waiter_is_woken(): ...")))
+
+
+def test_two_classes_of_one_layer_with_the_same_name_are_rejected(tmp_path: Path) -> None:
+    for name in ("kernel/a.py", "kernel/b/c.py", "workers/d.py"):
+        path = tmp_path / "src/treadle" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("class Plan: ...\n")
+    (violation,) = repeated_classes(tmp_path)
+    assert violation.startswith("src/treadle/kernel/b/c.py:1: kernel has a class Plan already, in src/treadle/kernel/a.py:1")
