@@ -4,6 +4,10 @@ A docstring starts with an imperative or a noun phrase, never with What, Who, Wh
 noun of the field, never with a gerund; a variable after the thing that it stands for, never after what happened to it; a limit
 `MAX_...`, `..._LIMIT` or `..._TIMEOUT`; a test after its promise, without free relatives.
 
+A test without a visible assertion has a docstring that states what must not happen. A test awaits a signal or advances a clock
+instead of sleeping: a sleep is the interval of a `while` loop that waits for a condition, has a constant with a docstring, or a
+comment that gives the reason.
+
 Texts for users (pages of the dashboard, help, descriptions of the API, documentation) use the words of the field, not those of the
 implementation: see `REJECTED`. Prints one line per violation and exits with 1 if there is any.
 """
@@ -38,6 +42,10 @@ _NOUNS = {
 
 _VAGUE = {"each", "found", "known", "taken", "given", "made", "said", "told", "sought", "born", "shown", "kept", "asked"}
 _LIMIT_WORD = re.compile(r"(^|_)(LONGEST|SHORTEST|MOST|FEW|FEWEST|PATIENCE)(_|$)")
+_ASSERTING = ("assert", "check", "expect", "fail", "raises", "refused", "sees", "skip", "until", "validate", "warns")
+"""The first words of functions that assert."""
+_VIRTUAL = "tests/simulation"
+"""Tests whose sleeps pass on a virtual clock."""
 _RELATIVES = {"what", "who", "whoever", "whose", "whom", "whatever"}
 
 _DETERMINER = r"(?:an?|the|its|each|every|this|no|of|all|log|one|last)"
@@ -134,6 +142,33 @@ def repeated_classes(root: Path) -> Iterator[str]:
                     yield f"{place}: {layer} has a class {node.name} already, in {other}; name each for what it is"
 
 
+def _name_of(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def silent_tests(path: Path, tree: ast.Module) -> Iterator[str]:
+    """Tests with neither a visible assertion nor a docstring that states what must not happen."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            parts = list(ast.walk(node))
+            asserts = any(isinstance(part, ast.Assert | ast.Raise) for part in parts)
+            calls = any(_name_of(part).startswith(_ASSERTING) for part in parts if isinstance(part, ast.Call))
+            if not (asserts or calls or ast.get_docstring(node)):
+                yield f"{path}:{node.lineno}: assert, or state in a docstring what must not happen: {node.name}"
+
+
+def unexplained_sleeps(path: Path, tree: ast.Module, text: str) -> Iterator[str]:
+    """Sleeps on a real clock without a reason; those of zero seconds only let others run."""
+    polls = {id(part) for loop in ast.walk(tree) if isinstance(loop, ast.While) for line in loop.body for part in ast.walk(line)}
+    lines = text.split("\n")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "asyncio.sleep") and node.args:
+            seconds = ast.unparse(node.args[0])
+            explained = id(node) in polls or seconds == "0" or seconds.isupper()
+            if not explained and not any("#" in line for line in lines[node.lineno - 2 : node.end_lineno]):
+                yield f"{path}:{node.lineno}: await a signal or advance a clock instead, or give the reason: sleep({seconds})"
+
+
 def bad_name(path: Path) -> Iterator[str]:
     """A module named with a gerund."""
     match = _GERUND.fullmatch(path.stem.removeprefix("test_"))
@@ -158,12 +193,17 @@ def violations(root: Path = ROOT) -> Iterator[str]:
     for folder in CHECKED:
         for path in sorted((root / folder).rglob("*.py")):
             shown = path.relative_to(root)
-            tree = ast.parse(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            tree = ast.parse(text)
             if folder == "src/treadle":
                 yield from bad_name(shown)
                 yield from bad_variables(shown, tree)
             yield from bad_docstrings(shown, tree)
             yield from bad_tests(shown, tree)
+            if folder in ("tests", "conformance"):
+                yield from silent_tests(shown, tree)
+            if folder == "tests" and not shown.as_posix().startswith(_VIRTUAL):
+                yield from unexplained_sleeps(shown, tree, text)
     for shown, text, line in texts_for_users(root):
         yield from bad_terms(shown, text, line)
     yield from retired_names(root)

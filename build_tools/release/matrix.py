@@ -15,7 +15,13 @@ def pythons() -> list[str]:
     """Return the interpreters in TREADLE_PYTHONS (paths, separated by colons), else python3.11 to python3.14 on the PATH."""
     if given := os.environ.get("TREADLE_PYTHONS"):
         return given.split(":")
-    return [found for version in SUPPORTED if (found := shutil.which(f"python{version}"))]
+    candidates = [shutil.which(f"python{version}") for version in SUPPORTED]
+    return [python for python in candidates if python and _starts(python)]
+
+
+def _starts(python: str) -> bool:
+    """Return False for a shim of pyenv without an interpreter behind it."""
+    return subprocess.run([python, "--version"], check=False, capture_output=True).returncode == 0
 
 
 def problems(wheel: Path) -> list[str]:

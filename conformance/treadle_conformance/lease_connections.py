@@ -207,6 +207,7 @@ async def test_a_line_may_be_made_in_the_thread_that_uses_it(store):
 
 
 async def test_a_line_can_be_closed_twice(line):
+    """The second close raises nothing."""
     await line.close()
     await line.close()
 

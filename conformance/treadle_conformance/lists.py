@@ -200,6 +200,7 @@ async def test_an_enqueue_from_before_the_queue_was_full_may_be_resent(store):
 
 
 async def test_a_removed_backlog_limit_refuses_nothing(store):
+    """Two tasks more than the former limit are not refused."""
     await store.operators.set_backlog_limit(await queue_id_of(store), 1)
     await put_one(store)
     await store.operators.set_backlog_limit(await queue_id_of(store), None)

@@ -103,11 +103,13 @@ async def test_an_unsubscribed_listener_receives_no_signals(store):
 
 
 async def test_stopping_twice_is_harmless(store):
+    """The second stop raises nothing."""
     stop = await store.subscribe(Heard())
     stop()
     stop()
 
 
 async def test_notifying_without_a_listener_is_allowed(store):
+    """No listener is no error."""
     await store.notify((await store.tasks.queue_ids([WORK])).values())
     await store.notify([])

@@ -71,6 +71,7 @@ def drain(mode: str, url: str, tmp_path: Path, count: int, bound: float = BOUND)
 @pytest.mark.postgres
 @pytest.mark.parametrize("kind", SHARED)
 def test_eight_pollers_in_four_processes_handle_each_task_once(kind, request, tmp_path):
+    """`drain` asserts that no task is handled twice and none is left."""
     drain("poll", url_of(kind, request, tmp_path), tmp_path, 120)
 
 
@@ -78,11 +79,13 @@ def test_eight_pollers_in_four_processes_handle_each_task_once(kind, request, tm
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", SHARED)
 def test_eight_pollers_in_four_processes_drain_10_000_tasks_each_handled_once(kind, request, tmp_path):
+    """`drain` asserts that no task is handled twice and none is left."""
     drain("poll", url_of(kind, request, tmp_path), tmp_path, 10_000, 1500)
 
 
 @pytest.mark.parametrize("kind", SHARED)
 def test_claim_task_must_give_each_task_to_exactly_one_caller_in_any_process(kind, request, tmp_path):
+    """`drain` asserts that no task is claimed twice and none is left."""
     drain("claim", url_of(kind, request, tmp_path), tmp_path, 60)
 
 

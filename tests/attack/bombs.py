@@ -124,7 +124,7 @@ async def _explode(arena: Arena, name: str, source: str) -> None:
         return
     run_id = answer.json()["id"]
     if name in CANCELED:
-        await asyncio.sleep(2)
+        await asyncio.sleep(2)  # it is canceled at whatever it does by then
         canceled = await arena.ask("POST", f"/v1/runs/{run_id}/cancel", json={})
         arena.tally.check(canceled.status_code in (200, 409), f"{name} could not be canceled: {canceled.text[:300]}")
     arena.bombs[run_id] = name

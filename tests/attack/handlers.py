@@ -40,7 +40,7 @@ async def _charge(payload: Any, ctx: Context) -> str:
 @engine.handler("attack.plain", retry=OFTEN)
 async def plain(payload: Any, ctx: Context) -> Any:
     _ran(payload, ctx)
-    await asyncio.sleep(payload["takes"])
+    await asyncio.sleep(payload["takes"])  # the time of the work, in which its process is killed
     return {"key": payload["key"]}
 
 

@@ -25,7 +25,7 @@ async def _attack(arena: Arena, number: signal.Signals, what: str) -> None:
     await asyncio.gather(arena.serve(), arena.work("worker1"), arena.work("worker2"))
     senders = [asyncio.ensure_future(arena.submit_some(first, arena.size.tasks // 4)) for first in _firsts(arena)]
     for turn in range(arena.size.faults):
-        await asyncio.sleep(arena.rng.uniform(0, 2 * PAUSE))
+        await asyncio.sleep(arena.rng.uniform(0, 2 * PAUSE))  # the fault hits work at a random moment
         names = [*arena.running] if turn % 6 == 5 else [arena.rng.choice([*arena.running])]
         await asyncio.gather(*(arena.restart(name, number) for name in names))
         arena.tally.counts[f"{what} of workers"] += sum(name != "serve" for name in names)

@@ -62,7 +62,7 @@ def _handlers(engine: Engine, service: ServiceClient) -> None:
     @engine.handler("note", retry=OFTEN)
     async def note(payload: Any, ctx: Context) -> Any:
         await service.plain(ctx.task_id)
-        await asyncio.sleep(payload["takes"])
+        await asyncio.sleep(payload["takes"])  # the time of the work, in which its process is killed
         return {"n": payload["n"] * 2, "attempt": ctx.attempt}
 
     @engine.handler("nap", retry=OFTEN)

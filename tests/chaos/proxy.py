@@ -48,7 +48,7 @@ class Proxy:
 
     async def _hang(self) -> None:
         self.shut()
-        await asyncio.sleep(self._hang_for)
+        await asyncio.sleep(self._hang_for)  # the length of the fault
         self._open.set()
 
     def shut(self) -> None:

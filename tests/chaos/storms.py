@@ -141,7 +141,7 @@ class Storms:
         """Nobody of its name comes back, so that only the lease tells."""
         if (worker := self._free()) is not None:
             await self.kill(worker, LEFT)
-            await asyncio.sleep(self._rng.uniform(0.1, 1.5) * self._stage.plan.lease)
+            await asyncio.sleep(self._rng.uniform(0.1, 1.5) * self._stage.plan.lease)  # the lease ends meanwhile, or does not
             await self.start(worker, f"worker{worker.number}-{len(self._stage.started)}")
 
     async def _stand_still(self) -> None:
@@ -153,7 +153,7 @@ class Storms:
         worker.process.send(signal.SIGSTOP)
         at = self._clock.now()
         try:
-            await asyncio.sleep(self._rng.uniform(1.2, 2) * self._stage.plan.lease)
+            await asyncio.sleep(self._rng.uniform(1.2, 2) * self._stage.plan.lease)  # the length of the fault
         finally:
             worker.process.send(signal.SIGCONT)
             self.blows.append(Blow(STOPPED, at, worker.diary, self._clock.now()))
@@ -192,7 +192,7 @@ class Storms:
         async with self._database:
             self.counts[way] += 1
             await asyncio.to_thread(server.stop, mode)
-            await asyncio.sleep(self._rng.uniform(0, 1.2) * self._stage.plan.lease)
+            await asyncio.sleep(self._rng.uniform(0, 1.2) * self._stage.plan.lease)  # the length of the fault
             await asyncio.to_thread(server.start)
 
     async def _cut(self) -> None:
@@ -223,7 +223,7 @@ def hold_lock(path: str, seconds: float) -> None:
     try:
         file.set_busy_timeout(30_000)
         file.execute("begin immediate")
-        time.sleep(seconds)
+        time.sleep(seconds)  # the length of the fault
         file.execute("rollback")
     finally:
         file.close()

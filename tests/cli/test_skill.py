@@ -24,6 +24,7 @@ PYTHON = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 
 @pytest.mark.parametrize("code", PYTHON, ids=["tasks", "functions"])
 def test_the_python_of_the_skill_runs(code: str) -> None:
+    """No example raises."""
     exec(compile(code, "SKILL.md", "exec"), {"__name__": "__main__"})
 
 

@@ -427,6 +427,7 @@ async def test_a_closed_session_is_rejected_immediately_and_closing_is_idempoten
 
 
 async def test_a_session_cannot_be_closed_without_its_cookie(gate, store, clock):
+    """Neither a wrong cookie nor the gate of another namespace ends the session, which `find` would report."""
     opened = await gate.sessions.open(await gate.make())
     far = Gate(store, clock, "elsewhere")
     for shown in ("", "nonsense", other_secret(opened.cookie), Credential(UNKNOWN_ID, opened.cookie[-43:]).text("tds")):

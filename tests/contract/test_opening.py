@@ -39,6 +39,7 @@ async def test_opening_without_migrating_raises_when_the_schema_is_behind(databa
 
 @reachable
 async def test_opening_without_migrating_takes_a_schema_that_is_up_to_date(database, store):
+    """The store is not refused, and takes a task."""
     await store.close()
     again = await database.open_store(migrate=False)
     await put_one(again)
@@ -102,6 +103,7 @@ async def test_two_stores_can_open_a_new_database_concurrently(database):
 
 
 async def test_a_store_can_be_closed_twice(store):
+    """The second close raises nothing."""
     await store.close()
     await store.close()
 

@@ -66,6 +66,7 @@ async def test_the_same_key_with_another_request_is_refused(requests: Requests):
 
 
 async def test_a_key_belongs_to_its_caller_and_its_route(requests: Requests):
+    """`begun` asserts that the key of another caller or route does not return the stored answer."""
     await requests.finish(await begun(requests), ANSWER)
     await begun(requests, actor="grace")
     await begun(requests, route="other")
@@ -102,6 +103,7 @@ async def test_after_a_week_the_key_is_a_new_one(requests: Requests, clock):
 
 
 async def test_an_answer_that_is_too_large_frees_the_key(requests: Requests):
+    """`begun` asserts that the key is not taken."""
     await requests.finish(await begun(requests), StoredAnswer(201, b"x" * (ANSWER_LIMIT + 1)))
     await begun(requests)
 

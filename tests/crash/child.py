@@ -71,7 +71,7 @@ def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
 
     @engine.handler("work", retry=5)
     async def work(payload: Any, ctx: Context) -> dict[str, Any]:
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.005)  # so that kills hit work in progress
         effect("work", ctx)
         return {"pid": os.getpid()}
 
@@ -105,7 +105,7 @@ def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
     async def blocked_by(payload: Any, ctx: Context) -> dict[str, Any]:
         """Says when it begins and ends; in between, others have time to do wrong."""
         effect("begin", ctx)
-        await asyncio.sleep(payload["seconds"])
+        await asyncio.sleep(payload["seconds"])  # others have time to do wrong
         effect("end", ctx)
         return {"pid": os.getpid()}
 

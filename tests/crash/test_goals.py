@@ -110,6 +110,7 @@ async def die_and_go_on(scene: Scene, topology: Path, role: str, point: str) -> 
 async def test_a_role_that_dies_before_or_after_its_write_is_taken_over(
     scene: Scene, topology: Path, role: str, point: str
 ) -> None:
+    """`die_and_go_on` asserts that nothing is lost, repeated or left."""
     await die_and_go_on(scene, topology, role, point)
 
 
@@ -147,7 +148,7 @@ async def pursue(scene: Scene, topology: Path, count: int, kills: int, seed: int
     children = [start_roles(scene, topology, roles) for roles in places]
     await asyncio.gather(*(child.told("ready") for child in children))
     for _ in range(kills):
-        await asyncio.sleep(rng.uniform(0.05, 0.5))
+        await asyncio.sleep(rng.uniform(0.05, 0.5))  # the kill hits the roles at a random moment
         for claim in await scene.engine.goals.objectives.claims():
             check_document("claim_record", claim.as_json())
         victim = rng.randrange(len(children))
@@ -162,10 +163,12 @@ async def pursue(scene: Scene, topology: Path, count: int, kills: int, seed: int
 
 @pytest.mark.soak
 async def test_fifty_objectives_and_two_of_each_role_killed_at_random(scene: Scene, topology: Path) -> None:
+    """`pursue` asserts that no objective is lost, judged twice or left."""
     await pursue(scene, topology, 50, 12, seed=20261115)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 async def test_five_hundred_objectives_and_two_of_each_role_killed_at_random(scene: Scene, topology: Path) -> None:
+    """`pursue` asserts that no objective is lost, judged twice or left."""
     await pursue(scene, topology, 500, 60, seed=7, bound=1200)

@@ -15,7 +15,7 @@ from treadle import Engine
 
 def wait() -> None:
     print("ready", flush=True)
-    time.sleep(600)
+    time.sleep(600)  # until it is killed
 
 
 def in_file(url: str, table: str, moment: str) -> None:

@@ -190,7 +190,7 @@ async def test_concurrent_jobs_stay_within_the_limit(coordinator):
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # others would begin meanwhile
         running -= 1
 
     workers = [AgentCoordinator(coordinator.engine, DispatchConfig(max_concurrent_tasks=3)) for _ in range(2)]

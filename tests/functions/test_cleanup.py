@@ -252,6 +252,7 @@ async def test_each_branch_of_a_gather_cleans_up(scene: Scene):
     wait=st.sampled_from([None, gathered, raced]),
 )
 def test_cleanup_resumes_after_any_crash_and_repeats_no_recorded_step(dies_at: int, *, after: bool, warm: int, wait: Any):
+    """No recorded step of the cleanup runs again."""
     asyncio.run(_die_in_cleanup(dies_at, after=after, warm=warm, wait=wait))
 
 

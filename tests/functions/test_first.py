@@ -328,6 +328,7 @@ EVENTS = st.lists(st.sampled_from(["answer", "job", "time", "die", "turn"]), min
 @settings(max_examples=15, deadline=None)
 @given(events=EVENTS, dies_at=st.integers(1, 4), after=st.booleans(), warm=st.sampled_from([COLD, WARM]))
 def test_all_code_that_continues_sees_the_same_winner(events: list[str], dies_at: int, *, after: bool, warm: int):
+    """No replay sees another winner than the first execution."""
     asyncio.run(_race(events, dies_at, after=after, warm=warm))
 
 

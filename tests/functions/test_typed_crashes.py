@@ -106,6 +106,7 @@ async def round_trip(url: str, values: tuple[Any, ...]) -> None:
 def test_every_type_arrives_after_abandoned_claims(
     kind: str, values: tuple[Any, ...], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
+    """No value arrives with another type or content."""
     asyncio.run(round_trip(url_of(kind, request, tmp_path), values))
 
 

@@ -381,7 +381,7 @@ async def test_an_exhausted_budget_ends_the_workorder_despite_remaining_retries(
     async with opened(url, tmp_path, BUDGET + "    on_fail: BLOCKED\n") as engine:
 
         async def slow(payload: Any) -> Any:
-            await asyncio.sleep(60)
+            await asyncio.sleep(60)  # the budget ends it
 
         def blocking(payload: Any, ctx: Context) -> Any:
             ctx.wait_cancelled(60)
@@ -403,7 +403,7 @@ async def test_the_budget_is_for_all_attempts_together_and_sleeping_costs_none_o
             seen.append(ctx.checkpoint)
             if ctx.checkpoint is None:
                 return Waiting(2_200, {"slept": True})
-            await asyncio.sleep(0.8)
+            await asyncio.sleep(0.8)  # uses the budget up
             raise RuntimeError("again")
 
         made = await approved(engine)

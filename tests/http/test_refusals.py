@@ -62,6 +62,7 @@ async def calling(world: World, who: str) -> httpx.AsyncClient:
 
 
 async def test_a_refused_call_leaves_the_store_as_it_was(world: World):
+    """No refused call changes a row or shows a secret."""
     for who in CALLERS:
         await _refused_calls(world, who)
 
@@ -92,6 +93,7 @@ async def test_a_call_that_its_scope_grants_is_answered_even_if_its_caller_may_n
 
 
 async def test_a_refused_tool_leaves_the_store_as_it_was(world: World):
+    """No refused tool changes a row."""
     for scope in Scope:
         await _refused_tools(world, scope)
 
@@ -149,6 +151,7 @@ async def test_a_tool_does_nothing_in_a_list_that_the_token_may_not_use(world: W
 
 
 async def test_a_refused_form_leaves_the_store_as_it_was(world: World):
+    """No refused form changes a row."""
     for scope in (Scope.READ, Scope.APPROVE, Scope.REGISTER, Scope.PUBLISH, Scope.OPERATE):
         await _refused_forms(world, scope)
 

@@ -231,9 +231,11 @@ def test_stateful_request_sequences_use_created_resources_without_errors(served:
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_every_response_to_many_requests_is_documented(served: Served):
+    """No generated request has an undocumented response or a server error."""
     try_all(served, 200)
 
 
 @pytest.mark.soak
 def test_long_histories_keep_every_invariant(served: Served):
+    """No sequence of requests leads to an undocumented response or a server error."""
     run_machine(served, 500)

@@ -178,6 +178,7 @@ async def test_long_polls_end_immediately_when_the_server_stops():
 
 
 async def test_waiting_ends_when_the_caller_disconnects():
+    """The request does not go on waiting, which `ended` shows."""
     async with Engine("memory://") as engine, HttpServer(engine, ANY) as server:
         waiting, ended = asyncio.Event(), asyncio.Event()
 

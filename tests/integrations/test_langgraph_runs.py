@@ -161,7 +161,7 @@ async def test_a_retry_does_not_run_finished_nodes_again() -> None:
         await asyncio.sleep(0)
         calls.append("flaky")
         if calls.count("flaky") < 3:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # the other node ends first
             raise OSError("try again")
         return {"log": ["flaky"]}
 

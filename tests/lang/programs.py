@@ -69,7 +69,7 @@ def warning(*texts: str) -> Diagnostic:
     return result.diagnostics[0]
 
 
-def clean(*texts: str) -> None:
+def assert_clean(*texts: str) -> None:
     """The texts compile without any diagnostic."""
     result = compiled(*texts)
     assert result.diagnostics == (), result.render()

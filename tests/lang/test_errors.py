@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.lang.programs import clean, compiled, error, rules
+from tests.lang.programs import assert_clean, compiled, error, rules
 
 P = "facet F(a: Json = null)\n"
 CASES = [
@@ -54,18 +54,20 @@ def test_the_same_facet_in_two_files_names_both_sources() -> None:
 
 
 def test_the_same_name_in_two_namespaces_is_fine() -> None:
-    clean("facet A() namespace n { facet A() } namespace m { schema A { x: Long } }")
+    assert_clean("facet A() namespace n { facet A() } namespace m { schema A { x: Long } }")
 
 
 @pytest.mark.parametrize("name", ["W", "M", "n.W"])
 def test_a_yield_may_go_to_the_container_or_its_signature_mixins(name: str) -> None:
-    clean(f"namespace n {{ event facet M() => (y: Long) workflow W() => (x: Long = 0) with M() andThen {{ yield {name}() }} }}")
+    assert_clean(
+        f"namespace n {{ event facet M() => (y: Long) workflow W() => (x: Long = 0) with M() andThen {{ yield {name}() }} }}"
+    )
 
 
 def test_a_yield_in_a_step_body_may_also_go_to_the_facet_of_the_step() -> None:
     text = "event facet E() => (x: Long) workflow W() => (x: Long) andThen { s = E() andThen { yield {t}(x = 1) } }"
     text = text.replace("=> (x: Long) andThen", "=> (x: Long = 0) andThen")
-    clean(text.replace("{t}", "E"))
+    assert_clean(text.replace("{t}", "E"))
     found = error(text.replace("{t}", "V"))
     assert (found.rule, found.valid) == ("yield-target", ("E",))
     assert error("event facet E() => (x: Long) workflow W() andThen { s = E() yield E(x = 1) }").rule == "yield-target"
@@ -81,7 +83,7 @@ def test_a_yield_in_a_step_body_that_names_the_enclosing_declaration_goes_to_the
 
 
 def test_placeholders_are_exactly_identifiers_in_braces() -> None:
-    clean('event facet A(x: Long) prompt { template "{x} {} {1} { y } {\\"json\\": 1}" model "{z}" }')
+    assert_clean('event facet A(x: Long) prompt { template "{x} {} {1} { y } {\\"json\\": 1}" model "{z}" }')
 
 
 def test_all_errors_are_reported_in_source_order() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.lang.programs import block, clean, compiled, default, error, facet, program, rules
+from tests.lang.programs import assert_clean, block, compiled, default, error, facet, program, rules
 
 from treadle.lang import nodes as p
 
@@ -40,7 +40,7 @@ def test_concatenation_is_one_flat_list_of_operands() -> None:
 
 def test_only_one_comparison_per_expression() -> None:
     assert error("facet A(x: Boolean = 1 < 2 < 3)").rule == "syntax-error"
-    clean("facet A(x: Boolean = (1 < 2) == true)")
+    assert_clean("facet A(x: Boolean = (1 < 2) == true)")
 
 
 @pytest.mark.parametrize("operator", ["==", "!=", "<", ">", "<=", ">=", "in", "not in", "contains", "startsWith", "endsWith"])
@@ -140,7 +140,7 @@ def test_a_file_scoped_namespace_takes_the_rest_of_the_file() -> None:
 
 def test_a_file_scoped_namespace_needs_the_end_of_the_line() -> None:
     assert error("namespace a facet F()").rule == "syntax-error"
-    clean("namespace a\n{ facet F() }")
+    assert_clean("namespace a\n{ facet F() }")
 
 
 def test_a_file_scoped_namespace_stands_alone_in_its_file() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.lang.programs import block, clean, error, facet, program, step
+from tests.lang.programs import assert_clean, block, error, facet, program, step
 
 from treadle.lang import nodes as p
 
@@ -32,12 +32,12 @@ def test_when_needs_exactly_one_default_at_its_end(cases: str) -> None:
 
 def test_a_condition_of_a_known_type_must_be_boolean() -> None:
     assert error("workflow W(n: Long) andThen when { case $.n => { } case _ => { } }").rule == "condition-type"
-    clean("workflow W(j: Json) andThen when { case $.j => { } case _ => { } }")
+    assert_clean("workflow W(j: Json) andThen when { case $.j => { } case _ => { } }")
 
 
 def test_cases_see_their_enclosing_scope_but_not_each_other() -> None:
     head = P + "workflow W() andThen { s = E() t = E() andThen when "
-    clean(head + "{ case s.out == t.out => { u = F(a = s.out) } case _ => { v = F(a = t.out) } } }")
+    assert_clean(head + "{ case s.out == t.out => { u = F(a = s.out) } case _ => { v = F(a = t.out) } } }")
     assert error(head + "{ case s.out == 1 => { u = F() } case _ => { v = F(a = u.a) } } }").rule == "step-of-other-block"
 
 
@@ -60,8 +60,8 @@ def test_catch_belongs_to_a_step_or_to_a_declaration() -> None:
 
 
 def test_the_error_can_be_read_where_it_is_caught() -> None:
-    clean(P + "workflow W() andThen { s = E() catch { t = F(a = s.error ++ s.error_type ++ $.error) } u = F(a = s.error) }")
-    clean(P + "workflow W() => (e: String = null) andThen { } catch { yield W(e = $.error ++ $.error_type) }")
+    assert_clean(P + "workflow W() andThen { s = E() catch { t = F(a = s.error ++ s.error_type ++ $.error) } u = F(a = s.error) }")
+    assert_clean(P + "workflow W() => (e: String = null) andThen { } catch { yield W(e = $.error ++ $.error_type) }")
     assert error(P + "workflow W() andThen { s = E() t = F(a = s.error) }").rule == "unknown-attribute"
     assert error(P + "workflow W() andThen { t = F(a = $.error) } catch { }").rule == "unknown-input"
 
@@ -83,14 +83,14 @@ def test_a_step_reference_must_be_a_step_of_that_facet(value: str) -> None:
 
 
 def test_a_step_that_mixes_the_facet_in_may_be_referred_to() -> None:
-    clean(
+    assert_clean(
         P
         + "facet G(src: E) facet H() with E() workflow W() andThen { s = F() with E() as e t = H() g = G(src = s) h = G(src = t) }"
     )
 
 
 def test_a_step_reference_can_be_passed_on() -> None:
-    clean(P + "facet G(src: E) facet H(src: E) andThen { g = G(src = $.src) }")
+    assert_clean(P + "facet G(src: E) facet H(src: E) andThen { g = G(src = $.src) }")
 
 
 def test_reading_through_a_step_reference_is_checked() -> None:

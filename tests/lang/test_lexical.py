@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.lang.programs import block, clean, default, error, facet, program
+from tests.lang.programs import assert_clean, block, default, error, facet, program
 
 from treadle.lang import nodes as p
 from treadle.lang.diagnostics import Source
@@ -63,7 +63,7 @@ def test_a_word_with_a_role_can_name_an_argument_and_a_map_key(word: str) -> Non
 
 
 def test_names_are_case_sensitive() -> None:
-    clean("facet A()\nfacet a()\nworkflow W() andThen { x = A() X = a() }")
+    assert_clean("facet A()\nfacet a()\nworkflow W() andThen { x = A() X = a() }")
 
 
 def test_a_qualified_name_has_no_blanks_around_its_dots() -> None:
@@ -132,7 +132,7 @@ def test_true_false_and_null_are_literals() -> None:
 
 
 def test_comments_separate_tokens_and_do_not_nest() -> None:
-    clean("facet/* a */A(/* b */) // c\n/**/ /* /* */ facet B()")
+    assert_clean("facet/* a */A(/* b */) // c\n/**/ /* /* */ facet B()")
     assert error("/* /* */ */").rule == "syntax-error"
 
 
@@ -166,14 +166,14 @@ def test_a_banner_counts_as_a_doc_comment() -> None:
 
 
 def test_a_doc_comment_anywhere_else_is_ignored() -> None:
-    clean(
+    assert_clean(
         "namespace n { /** a */ use n /** b */ implicit i = F() /** c */ facet F(/** d */) schema S { /** e */ a: Long }\n"
         "workflow W() andThen { /** f */ x = F() /** g */ } /** h */ } /** i */"
     )
 
 
 def test_crlf_and_a_byte_order_mark_are_accepted() -> None:
-    clean("\ufefffacet A()\r\nworkflow W() andThen {\r\n  a = A()\r\n}\r\n")
+    assert_clean("\ufefffacet A()\r\nworkflow W() andThen {\r\n  a = A()\r\n}\r\n")
     found = error("\ufefffacet A(x: Lnog)\r\n")
     assert (found.line, found.column, found.text) == (1, 12, "facet A(x: Lnog)")
 

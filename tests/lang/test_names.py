@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.lang.programs import clean, compiled, error, program, warning
+from tests.lang.programs import assert_clean, compiled, error, program, warning
 
 from treadle.lang import Program, compile_sources
 from treadle.lang import nodes as p
@@ -115,7 +115,7 @@ def test_a_workflow_can_be_called() -> None:
 
 def test_types_may_be_qualified_or_short_and_ambiguous_ones_are_errors() -> None:
     two = "namespace a { schema S { x: Long } } namespace b { schema S { x: Long } }"
-    clean(f"{two} facet F(s: [a.S])")
+    assert_clean(f"{two} facet F(s: [a.S])")
     found = error(f"{two}\nfacet F(s: [S])")
     assert (found.rule, found.line, found.column, found.valid) == ("ambiguous-type", 2, 13, ("a.S", "b.S"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from tests.lang.programs import clean, compiled, error, program
+from tests.lang.programs import assert_clean, compiled, error, program
 
 from treadle.lang.diagnostics import Reporter, Source
 from treadle.lang.expressions import LEVELS
@@ -105,22 +105,22 @@ def test_an_operator_at_the_start_of_a_line_gets_a_hint_about_its_place() -> Non
 
 
 def test_a_sign_may_begin_a_line_where_a_value_is_expected() -> None:
-    clean(PRELUDE + "workflow W() andThen { s = F(\n-1 ) }".replace("-1", "a =\n-1"))
+    assert_clean(PRELUDE + "workflow W() andThen { s = F(\n-1 ) }".replace("-1", "a =\n-1"))
 
 
 def test_semicolons_separate_declarations_and_statements() -> None:
-    clean(
+    assert_clean(
         "namespace n { use n; facet F();; implicit i = F(); schema S { a: Long };\n"
         "workflow W() andThen { a = F(); b = F(); yield W(); }; };"
     )
 
 
 def test_nothing_at_all_separates_declarations_and_statements() -> None:
-    clean("facet F() facet G() workflow W() andThen { a = F() b = G() yield W() }")
+    assert_clean("facet F() facet G() workflow W() andThen { a = F() b = G() yield W() }")
 
 
 def test_trailing_commas_are_accepted() -> None:
-    clean(
+    assert_clean(
         "namespace n { schema S { a: Long, } event facet F(a: Json,) => (b: Long,)\n"
         "workflow W() andThen { a = F(a = [1, 2,],) b = F(a = #{k: 1,}) } }"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.lang.programs import block, clean, error, facet, step, values, warning
+from tests.lang.programs import assert_clean, block, error, facet, step, values, warning
 
 from treadle.lang import nodes as p
 
@@ -14,7 +14,7 @@ PRELUDE = (
 
 
 def test_dollar_reads_the_parameters_of_the_declaration() -> None:
-    clean(PRELUDE + "workflow W(x: Json) andThen { s = F(a = $.x, b = $.x.deep.path) }")
+    assert_clean(PRELUDE + "workflow W(x: Json) andThen { s = F(a = $.x, b = $.x.deep.path) }")
     found = error(PRELUDE + "workflow W(size: Json) andThen {\n s = F(a = $.siez) }")
     assert (found.rule, found.line, found.column) == ("unknown-input", 6, 12)
     assert "siez" in found.message
@@ -22,29 +22,31 @@ def test_dollar_reads_the_parameters_of_the_declaration() -> None:
 
 
 def test_dollar_reads_the_owner_its_results_and_outward_in_a_step_body() -> None:
-    clean(PRELUDE + "workflow W(x: Json) andThen { s = E(a = 1) andThen { t = F(a = $.a, b = $.out) u = F(a = $.x) } }")
+    assert_clean(PRELUDE + "workflow W(x: Json) andThen { s = E(a = 1) andThen { t = F(a = $.a, b = $.out) u = F(a = $.x) } }")
     found = error(PRELUDE + "workflow W(x: Json) andThen { s = E(a = 1) andThen { t = F(a = $.nope) } }")
     assert found.valid == ("a", "out", "x")
 
 
 def test_dollar_accepts_any_name_below_a_step_with_unknown_attributes() -> None:
-    clean("event facet E() facet F(a: Json) workflow W() andThen { s = E() andThen { t = F(a = $.anything) } }")
-    clean("facet P() script { result['n'] = 1 } facet F(a: Json) workflow W() andThen { s = P() andThen { t = F(a = $.n) } }")
+    assert_clean("event facet E() facet F(a: Json) workflow W() andThen { s = E() andThen { t = F(a = $.anything) } }")
+    assert_clean(
+        "facet P() script { result['n'] = 1 } facet F(a: Json) workflow W() andThen { s = P() andThen { t = F(a = $.n) } }"
+    )
 
 
 def test_dollar_reads_the_results_of_a_pre_script() -> None:
-    clean(PRELUDE + 'workflow W(x: Json) script { result["n"] = 1 } andThen { s = F(a = $.n) }')
+    assert_clean(PRELUDE + 'workflow W(x: Json) script { result["n"] = 1 } andThen { s = F(a = $.n) }')
     found = error(PRELUDE + 'workflow W(x: Json) script { result["n"] = 1 } andThen { s = F(a = $.m) }')
     assert (found.rule, found.valid) == ("unknown-input", ("n", "x"))
 
 
 @pytest.mark.parametrize("code", ["result[params['x']] = 1", "f = result.update", "print(result)", "result.update(params)"])
 def test_dollar_accepts_any_name_after_a_pre_script_that_may_write_any(code: str) -> None:
-    clean(PRELUDE + f"workflow W(x: Json) script {{ {code} }} andThen {{ s = F(a = $.n) }}")
+    assert_clean(PRELUDE + f"workflow W(x: Json) script {{ {code} }} andThen {{ s = F(a = $.n) }}")
 
 
 def test_dollar_reads_the_loop_variable_and_it_shadows_a_parameter() -> None:
-    clean(PRELUDE + "workflow W(xs: [Long], x: String) andThen foreach x in $.xs { s = F(a = $.x + 1) }")
+    assert_clean(PRELUDE + "workflow W(xs: [Long], x: String) andThen foreach x in $.xs { s = F(a = $.x + 1) }")
 
 
 def test_the_loop_variable_can_be_written_in_three_ways() -> None:
@@ -61,7 +63,7 @@ def test_the_loop_variable_is_unknown_outside_its_block() -> None:
 
 
 def test_an_inner_block_sees_the_loop_variable_of_an_outer_one() -> None:
-    clean(
+    assert_clean(
         PRELUDE
         + "workflow W(xs: Json) andThen foreach x in $.xs { s = F(a = 1) andThen foreach y in x.ys { t = F(a = x, b = y) } }"
     )
@@ -77,7 +79,7 @@ def test_a_loop_may_run_over_inputs_steps_and_loop_variables_in_scope() -> None:
 def test_a_step_reads_returns_parameters_aliases_and_flat_mixin_arguments() -> None:
     text = "workflow W() andThen { s = R(a = 1) with M(m = 2) with M() as n t = F(a = s.{name}) }"
     for name in ("r", "s", "a", "m", "n", "a.deep"):
-        clean(PRELUDE + text.replace("{name}", name))
+        assert_clean(PRELUDE + text.replace("{name}", name))
     found = error(PRELUDE + text.replace("{name}", "zz"))
     assert (found.rule, found.valid) == ("unknown-attribute", ("a", "m", "n", "r", "s"))
     assert "`zz`" in found.message
@@ -96,12 +98,12 @@ def test_an_external_facet_accepts_any_attribute_and_an_event_facet_without_retu
 def test_a_record_has_only_its_parameters_and_arguments() -> None:
     found = warning(PRELUDE + "workflow W() andThen { s = F() t = F(a = s.anything) }")
     assert (found.rule, found.valid) == ("unknown-attribute", ("a", "b"))
-    clean(PRELUDE + "workflow W() andThen { s = F() with M(m = 1) t = F(a = s.b, b = s.m) }")
+    assert_clean(PRELUDE + "workflow W() andThen { s = F() with M(m = 1) t = F(a = s.b, b = s.m) }")
 
 
 def test_a_schema_step_has_the_fields_of_the_schema() -> None:
     text = "namespace n { schema S { x: Long } facet F(a: Long) workflow W() andThen { s = S(x = 1) t = F(a = s.{name}) } }"
-    clean(text.replace("{name}", "x"))
+    assert_clean(text.replace("{name}", "x"))
     assert error(text.replace("{name}", "y")).valid == ("x",)
 
 
@@ -175,7 +177,7 @@ def test_yields_and_sys_statements_list_their_dependencies() -> None:
 
 
 def test_an_inner_step_shadows_an_outer_one() -> None:
-    clean(PRELUDE + "workflow W() andThen { s = R() t = F() andThen { s = E() u = F(a = s.out) } }")
+    assert_clean(PRELUDE + "workflow W() andThen { s = R() t = F() andThen { s = E() u = F(a = s.out) } }")
 
 
 def test_defaults_and_implicits_cannot_refer_to_steps() -> None:

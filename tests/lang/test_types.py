@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.lang.programs import clean, error, facet
+from tests.lang.programs import assert_clean, error, facet
 
 from treadle.lang import nodes as p
 
@@ -20,7 +20,7 @@ def source(expression: str) -> str:
 
 
 def test_built_in_types_lists_and_schemas_are_types() -> None:
-    clean(
+    assert_clean(
         "namespace n { schema S { a: Long } facet F(a: String, b: Long, c: Int, d: Double, e: Boolean, f: Json, g: [S], h: n.S) }"
     )
 
@@ -97,7 +97,7 @@ def test_minus_on_a_known_text_or_boolean_is_an_error(operand: str) -> None:
 @pytest.mark.parametrize("operator", ["<", ">", "<=", ">="])
 def test_booleans_have_no_order(operator: str) -> None:
     assert error(source(f"$.b {operator} 1")).rule == "operator-type"
-    clean(source(f'$.t {operator} "b"'))
+    assert_clean(source(f'$.t {operator} "b"'))
 
 
 @pytest.mark.parametrize(
@@ -125,4 +125,4 @@ def test_boolean_operators_need_booleans(expression: str) -> None:
     ],
 )
 def test_matching_and_unknown_types_are_accepted(expression: str) -> None:
-    clean(source(expression))
+    assert_clean(source(expression))

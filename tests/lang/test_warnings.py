@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.lang.programs import clean, warning
+from tests.lang.programs import assert_clean, warning
 
 CASES = {
     "unknown unqualified facet": ("workflow W() andThen { s = Nope() }", "external-facet", ["`Nope`"]),
@@ -41,23 +41,25 @@ def test_a_warning_is_not_an_error(text: str, rule: str, words: list[str]) -> No
     "call", ["F(a = 1)", "F() with M(a = 1)", "G()", "H()"], ids=["argument", "call mixin", "signature mixin", "implicit"]
 )
 def test_an_argument_is_not_missing_when_something_supplies_it(call: str) -> None:
-    clean(
+    assert_clean(
         "facet F(a: Long) facet M(a: Long = 0) facet G(a: Long) with M(a = 1) facet H(a: Long) implicit i = H(a = 1)\n"
         f"workflow W() andThen {{ s = {call} }}"
     )
 
 
 def test_event_facets_and_facets_with_bodies_may_declare_returns() -> None:
-    clean("event facet E() => (x: Long) facet F() => (x: Long) andThen { yield F(x = 1) }")
-    clean("facet G() => (x: Long) script { y = 1 } andThen script { result['x'] = 1 }")
+    assert_clean("event facet E() => (x: Long) facet F() => (x: Long) andThen { yield F(x = 1) }")
+    assert_clean("facet G() => (x: Long) script { y = 1 } andThen script { result['x'] = 1 }")
 
 
 def test_the_timeout_mixin_needs_no_declaration() -> None:
-    clean("event facet E() => (x: Long) with Timeout(minutes = 1) workflow W() andThen { s = E() with Timeout(minutes = 5) }")
+    assert_clean(
+        "event facet E() => (x: Long) with Timeout(minutes = 1) workflow W() andThen { s = E() with Timeout(minutes = 5) }"
+    )
 
 
 def test_a_mixin_may_pass_parameters_of_the_facet_it_is_attached_to() -> None:
-    clean('facet B(limit: Long) facet T(city: String) workflow W() andThen { t = T() with B(limit = 1, city = "Rome") }')
+    assert_clean('facet B(limit: Long) facet T(city: String) workflow W() andThen { t = T() with B(limit = 1, city = "Rome") }')
 
 
 @pytest.mark.parametrize(
@@ -76,4 +78,6 @@ def test_the_arguments_of_a_retry_are_checked(mixin: str, message: str) -> None:
 
 def test_a_retry_of_a_plain_facet_has_no_effect() -> None:
     assert warning("facet E() workflow W() andThen { s = E() with Retry(maxAttempts = 2) }").rule == "mixin-without-effect"
-    clean("event facet E() with Retry(maxAttempts = 2) workflow W() andThen { s = E() with Retry(maxAttempts = 3, delay = 0.5) }")
+    assert_clean(
+        "event facet E() with Retry(maxAttempts = 2) workflow W() andThen { s = E() with Retry(maxAttempts = 3, delay = 0.5) }"
+    )

@@ -114,6 +114,7 @@ async def test_a_sleeper_may_be_cancelled():
 
 
 async def test_time_may_be_advanced_in_another_thread():
+    """The sleeper is not left waiting."""
     clock = ManualClock()
     task = asyncio.ensure_future(clock.sleep(10))
     await turns()
@@ -122,6 +123,7 @@ async def test_time_may_be_advanced_in_another_thread():
 
 
 def test_sleepers_of_a_loop_that_has_gone_are_forgotten():
+    """Advancing the clock does not call into the closed loop, which would raise."""
     clock = ManualClock()
     loop = asyncio.new_event_loop()
     task = loop.create_task(clock.sleep(1))

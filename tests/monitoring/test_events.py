@@ -78,7 +78,7 @@ async def test_events_are_filtered_by_entity_id_root_and_entity(engine):
     assert [transition.entity for transition in await take(engine.events(after=0, entity="task"), 2)] == ["task", "task"]
     other = engine.events(after=0, entity="run")
     waiting = asyncio.create_task(anext(other))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # the absence of an event takes time
     assert not waiting.done()
     other.close()
     with pytest.raises(StopAsyncIteration):

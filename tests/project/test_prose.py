@@ -6,7 +6,15 @@ import ast
 from pathlib import Path
 
 import pytest
-from build_tools.prose import bad_terms, bad_tests, bad_variables, repeated_classes, texts_for_users
+from build_tools.prose import (
+    bad_terms,
+    bad_tests,
+    bad_variables,
+    repeated_classes,
+    silent_tests,
+    texts_for_users,
+    unexplained_sleeps,
+)
 
 
 @pytest.mark.parametrize("text", ["its lanes", "Lanes", "every move of a task", "3 held", "Letters", "make up for a range"])
@@ -62,3 +70,34 @@ def test_two_classes_of_one_layer_with_the_same_name_are_rejected(tmp_path: Path
         path.write_text("class Plan: ...\n")
     (violation,) = repeated_classes(tmp_path)
     assert violation.startswith("src/treadle/kernel/b/c.py:1: kernel has a class Plan already, in src/treadle/kernel/a.py:1")
+
+
+@pytest.mark.parametrize(
+    ("body", "is_silent"),
+    [
+        ("run()", True),
+        ("assert run()", False),
+        ('"""Nothing is left."""\n    run()', False),
+        ("with pytest.raises(ValueError):\n        run()", False),
+        ("await until(done)", False),
+    ],
+)
+def test_a_test_asserts_or_has_a_docstring(body: str, is_silent: bool):
+    tree = ast.parse(f"async def test_it():\n    {body}\n")
+    assert bool(list(silent_tests(Path("x.py"), tree))) == is_silent
+
+
+@pytest.mark.parametrize(
+    ("code", "is_unexplained"),
+    [
+        ("time.sleep(0.5)", True),
+        ("asyncio.sleep(seconds)", True),
+        ("asyncio.sleep(0)", False),
+        ("asyncio.sleep(LOOK_EVERY)", False),
+        ("time.sleep(0.5)  # the absence of an event takes time", False),
+        ("while not done():\n    time.sleep(0.01)", False),
+        ("clock.sleep(0.5)", False),
+    ],
+)
+def test_a_sleep_polls_or_has_a_reason(code: str, is_unexplained: bool):
+    assert bool(list(unexplained_sleeps(Path("x.py"), ast.parse(code), code))) == is_unexplained

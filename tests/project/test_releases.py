@@ -88,9 +88,9 @@ def test_two_builds_give_the_same_bytes_and_the_wheel_works_on_every_python(tmp_
 @pytest.mark.soak
 def test_an_sdist_builds_the_same_wheel_without_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sdist, wheel = build.build(tmp_path / "dist")
-    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", build.epoch())  # asks git, which is not on the PATH below
     monkeypatch.setenv("PIP_CONSTRAINT", str(build.CONSTRAINTS))
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", build.epoch())
+    monkeypatch.setenv("PATH", "/nonexistent")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path / "again"), str(sdist)]
     subprocess.run(command, check=True)
     assert (tmp_path / "again" / wheel.name).read_bytes() == wheel.read_bytes()

@@ -407,6 +407,8 @@ def limits(max_examples: int, steps: int) -> settings:
 
 @pytest.mark.parametrize("examples", [15, pytest.param(1000, marks=pytest.mark.soak)])
 def test_random_histories_of_the_queue_in_memory(request: pytest.FixtureRequest, tmp_path: Path, examples: int) -> None:
+    """No history breaks a rule or an invariant of the machine."""
+
     class InMemory(QueueMachine):
         @staticmethod
         def make_database() -> Database:
@@ -417,6 +419,7 @@ def test_random_histories_of_the_queue_in_memory(request: pytest.FixtureRequest,
 
 @pytest.mark.parametrize("examples", [5, pytest.param(200, marks=pytest.mark.soak)])
 def test_random_histories_of_the_queue_on_postgresql(request: pytest.FixtureRequest, tmp_path: Path, examples: int) -> None:
+    """No history breaks a rule or an invariant of the machine."""
     schemas = request.getfixturevalue("schemas")
 
     class OnPostgres(QueueMachine):

@@ -320,9 +320,11 @@ def run_machine(examples: int, steps: int) -> None:
 
 
 def test_a_run_shared_by_two_processes_always_ends_consistently() -> None:
+    """No history leaves a run unfinished or its steps contradictory."""
     run_machine(12, 40)
 
 
 @pytest.mark.soak
 def test_a_run_shared_by_two_processes_always_ends_consistently_many_times() -> None:
+    """No history leaves a run unfinished or its steps contradictory."""
     run_machine(3000, 60)

@@ -375,6 +375,7 @@ async def test_a_canceled_run_ends_its_tasks_and_refuses_late_results(hands: Han
 
 
 async def test_canceling_a_run_stops_its_running_handler() -> None:
+    """The handler does not go on, which `stopped` shows."""
     engine = make_engine("memory://")
     began, stopped = asyncio.Event(), asyncio.Event()
 
@@ -395,6 +396,7 @@ async def test_canceling_a_run_stops_its_running_handler() -> None:
 
 
 async def test_a_paused_run_can_be_canceled(memory: Hands) -> None:
+    """No task of the run is left."""
     run_id = await start(memory)
     await memory.settle((await memory.claim())[0], {"ok": True})
     await memory.engine.runs.pause(run_id)

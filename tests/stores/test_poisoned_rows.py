@@ -148,6 +148,7 @@ def test_every_column_of_text_is_known_to_these_tests(poison: Poison) -> None:
 
 @pytest.mark.parametrize("kind", DAMAGES)
 async def test_every_call_serves_the_healthy_rows(poison: Poison, tmp_path: Path, kind: str) -> None:
+    """No damaged row hides a healthy one, or fails a call without its name."""
     await _check_reads(poison, tmp_path, kind)
 
 
@@ -217,6 +218,7 @@ async def _working(calls: dict[str, Callable[[], Any]]) -> set[str]:
 
 @pytest.mark.parametrize("kind", DAMAGES)
 async def test_workers_process_the_healthy_rows_and_settle_the_others_once(poison: Poison, tmp_path: Path, kind: str) -> None:
+    """No damaged row stops a worker or is settled twice."""
     poison.damage(kind)
     await _check_workers(poison, tmp_path)
 

@@ -60,6 +60,7 @@ async def test_a_voice_that_closes_leaves_no_connection_that_was_being_opened(po
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_closing_a_store_stops_listening_when_its_session_ends_concurrently(postgres_url: str, turns: int) -> None:
+    """Closing does not hang."""
     store = PostgresStore(postgres_url, clock=SystemClock())
     await store.open()
     await store.subscribe(lambda queues: None)

@@ -41,7 +41,7 @@ class LoopClock:
         return asyncio.get_running_loop().time()
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(seconds)  # the clock of the loop
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ async def test_a_lost_connection_costs_one_error_and_a_repeated_commit_is_done(
 async def test_a_cancelled_call_leaves_no_broken_connection(store: PostgresStore) -> None:
     for _ in range(6):
         call = asyncio.create_task(put_and_claim(store))
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.002)  # the call is canceled in the middle
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
     assert len(await put_and_claim(store)) == 1

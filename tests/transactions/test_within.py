@@ -177,6 +177,7 @@ async def test_a_closed_engine_works_and_two_calls_see_each_other(postgres_url, 
 
 
 async def test_with_notify_the_commit_wakes_a_waiting_worker(engine, driver, postgres_server):
+    """The worker does not wait for its poll, which is an hour away."""
     started = asyncio.Event()
 
     @engine.handler("now")

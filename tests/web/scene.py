@@ -179,7 +179,7 @@ def add_handlers(scene: Scene) -> None:
     async def reserve(payload: dict[str, Any], ctx: Context) -> dict[str, Any]:
         ctx.log(say("Looked at the shelf"), lines=len(payload["lines"]))
         ctx.log(say("Stock is getting low"), "warning", sku="pen", left=7)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # durations that pages show
         return {"reservation": say("res-7f3a"), "total": sum(each["qty"] * each["price"] for each in payload["lines"])}
 
     @engine.handler("shop.Charge", retry=RetryPolicy.of(3, first=0.05))
@@ -189,7 +189,7 @@ def add_handlers(scene: Scene) -> None:
         if payload["card"].startswith("slow") and ctx.attempt == 1:
             ctx.log(say("The bank did not answer in time"), "error")
             raise ConnectionError(say("the bank is busy"))
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(0.03)  # durations that pages show
         return {"receipt": say("12.80 EUR on visa")}
 
     @engine.handler("shop.Ship")

@@ -92,7 +92,7 @@ def hang_with_a_child(payload: Any) -> None:
 
 def hang(payload: Any) -> None:
     Path(payload["file"]).write_text(str(os.getpid()))
-    time.sleep(60)
+    time.sleep(60)  # until it is killed
 
 
 class Panic(BaseException):

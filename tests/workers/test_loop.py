@@ -458,6 +458,7 @@ async def test_a_signal_during_a_refresh_of_queues_is_not_lost(make_shop: MakeSh
 
 
 async def test_a_worker_stopped_during_a_claim_does_not_wait_for_more(make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker does not wait for its next poll, which is an hour away."""
     shop, looking, go_on = make_shop(poll_every=3600), asyncio.Event(), asyncio.Event()
 
     async def slow() -> Any:

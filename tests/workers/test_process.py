@@ -91,7 +91,7 @@ def pid_in(file: Path) -> int:
     for _ in range(round(BOUND * 100)):
         if file.exists() and (text := file.read_text()):
             return int(text)
-        time.sleep(0.01)
+        time.sleep(0.01)  # the interval between two looks
     raise TimeoutError(file)
 
 
@@ -108,7 +108,7 @@ def gone(pid: int) -> None:
     for _ in range(round(BOUND * 100)):
         if not is_alive(pid):
             return
-        time.sleep(0.01)
+        time.sleep(0.01)  # the interval between two looks
     raise TimeoutError(f"{pid} goes on")
 
 

@@ -121,6 +121,7 @@ async def test_a_fork_bomb_does_not_go_off_without_the_filter_either():
 
 
 async def test_child_processes_of_a_script_end_with_it():
+    """The child does not outlive the script."""
     async with without("system_calls", "processes", wall_for=5) as runner:
         started = await runner.run(AROUND + "result['pid'] = os.fork()\nif not result['pid']: os.read(3, 1)", {})
         async with asyncio.timeout(BOUND):

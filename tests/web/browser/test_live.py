@@ -42,6 +42,7 @@ async def test_pause_acts_immediately_and_cancel_asks_for_confirmation(screen: S
 
 
 async def test_keys_lead_from_page_to_page(screen: Screen):
+    """No key is ignored: each page and the help appear."""
     await screen.go("/tasks")
     await screen.page.keyboard.press("g")
     await screen.page.keyboard.press("r")

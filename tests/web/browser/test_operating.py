@@ -131,6 +131,7 @@ async def test_the_takeover_of_a_killed_workers_task_is_shown(processes: Process
 
 
 async def test_a_login_with_a_token_offers_the_actions_of_its_scopes(browser: Browser):
+    """`log_in_and_out` asserts that no other action is offered."""
     async with Engine("memory://") as engine:
         await engine.kernel.tokens.create("first", ["read"])
         async with on_screen(browser, engine) as screen:
@@ -160,6 +161,7 @@ async def log_in_and_out(screen: Screen) -> None:
 
 
 async def test_a_wrong_token_is_rejected_with_an_explanation(screen: Screen):
+    """The login does not fail silently: an alert appears."""
     await screen.engine.kernel.tokens.create("ada", ["read"])
     await screen.go("/login")
     await screen.page.get_by_label("Token").fill("treadle_nonsense")
