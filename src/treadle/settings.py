@@ -133,7 +133,8 @@ class Settings:
     store: str = _setting(DEFAULT_STORE, _text, secret=True)
     """`sqlite:///path`, `postgresql://...` or `memory://`."""
     strict: bool = _setting(False, _flag)
-    """`yes`: `compile`, `run`, `submit` and `flows publish` treat warnings about AFL as errors."""
+    """`yes`: `compile`, `run`, `submit` and `flows publish` treat warnings about AFL as errors, and their flows are strict about
+    the results of handlers."""
     namespace: str = _setting(DEFAULT_NAMESPACE, lambda _, text: check_name(text, "namespace"))
     """Separates tenants that share a database."""
     directory: str = _setting("", _text)

@@ -8,7 +8,18 @@ import threading
 import pytest
 from tests.agents.scenes import MANY, ONE, PAY, one
 
-from treadle.agents import Evaluator, ExecutionStatus, TaskState, ToolRegistry, UnknownStep, WrongThread
+from treadle.agents import (
+    Evaluator,
+    ExecutionStatus,
+    RunnerConfig,
+    RunnerService,
+    TaskDefinition,
+    TaskState,
+    ToolRegistry,
+    UnknownStep,
+    WrongThread,
+)
+from treadle.kernel.store.queries import TaskFilter
 from treadle.lang import compile_sources
 from treadle.model.errors import IllegalTransition, InvalidInput
 
@@ -208,3 +219,62 @@ def test_reads_must_return_copies_and_writes_must_keep_none(persistence):
     evaluator.update_step(step_id, big)
     persistence.get_step(step_id).returns["status"].append("z")
     assert persistence.get_step(step_id).returns == big
+
+
+BRANCHES = """
+namespace work {
+    event facet Do(n: Long) => (n: Long)
+    event facet Break() => (n: Long)
+    facet Twice(n: Long) => (n: Long) andThen {
+        a = Do(n = $.n)
+        b = Do(n = a.n)
+        yield Twice(n = b.n)
+    }
+    workflow Branches() => (out: Json) andThen {
+        broken = Break()
+        never = Do(n = broken.n)
+        one = Twice(n = 1)
+        two = Do(n = 5)
+        three = Twice(n = two.n)
+        yield Branches(out = [one.n, three.n, never.n])
+    }
+}
+"""
+"""A failed step, a step that depends on it, and branches of several steps that do not."""
+
+
+@pytest.mark.parametrize("how", ["text", "program", "task"])
+def test_a_failed_step_ends_itself_and_independent_branches_run_to_their_end(memory, how):
+    """D77: neither a pending task nor a branch that has not begun is withdrawn, however the SDK starts the run."""
+    evaluator = Evaluator(memory)
+    tools = ToolRegistry()
+    tools.register("work.Do", lambda payload: {"n": payload["n"] + 1})
+
+    def fail(_):
+        raise ValueError("no")
+
+    tools.register("work.Break", fail)
+    runner = RunnerService(memory, evaluator, RunnerConfig(max_concurrent=1), tools)
+    if how == "task":
+        memory.run(memory.engine.kernel.flows.publish("branches", [("branches.afl", BRANCHES)]))
+        memory.save_task(TaskDefinition(uuid="", name="afl:execute", data={"flow_id": "branches", "runner_id": "r-1"}))
+        runner.poll_once()
+        (run,) = memory.run(memory.engine.kernel.run_reads.list_runs())
+        run_id = run.id
+    else:
+        program = BRANCHES if how == "text" else compile_sources([("b.afl", BRANCHES)]).program
+        run_id = evaluator.execute(program).workflow_id
+    while runner.poll_once():
+        pass
+    result = evaluator.resume(run_id)
+    assert (result.status, result.success) == ("ERROR", False)
+    assert "Branches.broken: handler failed: no" in (result.error or "")
+    states = {step.path: str(step.status) for step in memory.run(memory.engine.runs.list_steps(run_id)) if step.is_step}
+    done = {"Branches.one", "Branches.one.a", "Branches.one.b", "Branches.two", "Branches.three", "Branches.three.a"}
+    assert {path for path, state in states.items() if state == "completed"} == done | {"Branches.three.b"}
+    assert {path: state for path, state in states.items() if state != "completed"} == {
+        "Branches": "failed",
+        "Branches.broken": "failed",
+    }
+    tasks = memory.run(memory.engine.kernel.store.tasks.list_matching(TaskFilter(run_id=run_id), 100))
+    assert {task.state for task in tasks} == {"completed", "failed"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
 from tests.evaluator.stored import StoredRun
 
-from treadle.evaluator import Started
+from treadle.evaluator import Finished, Started
 from treadle.model.retry import RetryPolicy
 from treadle.model.stored import read
 from treadle.testing.workflows import WorkflowFailed, compile_program, run_workflow
@@ -116,31 +118,86 @@ def test_a_return_default_applies_when_no_block_yields_a_value() -> None:
 def test_a_missing_return_is_an_error_only_when_it_is_read() -> None:
     source = """
     event facet E() => (a: Long, b: Long)
-    workflow W() => (x: Long, y: Long) andThen { e = E() yield W(x = e.%s) }
+    workflow W() => (x: Long, y: Long = 0) andThen { e = E() yield W(x = e.%s) }
     """
-    assert run_workflow(source % "a", "W", handlers={"E": lambda p: {"a": 1}}) == {"x": 1}
-    with pytest.raises(WorkflowFailed, match="the handler of `E` did not return b; it returns a, b"):
+    assert run_workflow(source % "a", "W", handlers={"E": lambda p: {"a": 1}})["x"] == 1
+    with pytest.raises(WorkflowFailed, match="W: yield of `x`: step `e` has no `b`: `E` declares it, but nothing gave it a value"):
         run_workflow(source % "b", "W", handlers={"E": lambda p: {"a": 1}})
+    with pytest.raises(WorkflowFailed, match=r"W.e: handler failed: .*`E` returned another .*: b \(Long\) is missing .*strict"):
+        run_workflow(source % "a", "W", handlers={"E": lambda p: {"a": 1}}, strict=True)
+
+
+RESULTS = """
+namespace n {
+    schema Point { x: Long, y: Double, tags: [Int]?, }
+    event facet E() => (v: %s, other: Json = 0)
+    workflow W() => (x: Json) andThen { e = E() yield W(x = e.v) }
+}
+"""
 
 
 @pytest.mark.parametrize(
-    ("result", "problem"),
+    ("type_", "value", "problem"),
     [
-        ({"a": "1", "b": [1]}, "the handler of `E` returned a wrong value: a must be a Long, not a string"),
-        ({"a": 1, "b": [1, "x"]}, r"returned a wrong value: b\[1\] must be a Long, not a string"),
-        ({"a": 1, "c": 1}, "the result has c, which `E` does not return, but not b"),
-        ({"a": 1}, "the handler of `E` did not return b; it returns a, b, n"),
-        (None, "the handler of `E` did not return a, b; it returns a, b, n"),
+        ("Long", "3", "v must be a Long, not a string"),
+        ("Long", 3.5, "v must be a Long, not a number"),
+        ("Long", None, "v must be a Long, not null"),
+        ("Int", True, "v must be an Int, not a boolean"),
+        ("String", None, "v must be a String, not null"),
+        ("String?", 1, "v must be a String, not a number"),
+        ("Boolean", "yes", "v must be a Boolean, not a string"),
+        ("Double", [1.5], "v must be a Double, not a list"),
+        ("[Long]", [1, "x"], r"v\[1\] must be a Long, not a string"),
+        ("[Long]", {"a": 1}, "v must be a list, not an object"),
+        ("[Long]?", 7, "v must be a list, not a number"),
+        ("Point", {"x": 1}, r"v.y is missing"),
+        ("Point", {"x": "1", "y": 2, "tags": [1, None]}, r"v.x must be a Long, not a string; v.tags\[1\] must be an Int, not null"),
+        ("[Point]", [{"x": 1, "y": 2}, 5], r"v\[1\] must be a Point \(an object\), not a number"),
     ],
 )
-def test_a_wrong_or_missing_return_fails_the_step_of_the_handler(result: dict[str, object] | None, problem: str) -> None:
-    source = """
-    event facet E() => (a: Long, b: [Long], n: Long = 3)
-    workflow W() => (x: Long, y: [Long]) andThen { e = E() yield W(x = e.a, y = e.b) }
-    """
-    assert run_workflow(source, "W", handlers={"E": lambda p: {"a": 1, "b": [2]}}) == {"x": 1, "y": [2]}
-    with pytest.raises(WorkflowFailed, match=f"W.e: handler failed: .*{problem}"):
-        run_workflow(source, "W", handlers={"E": lambda p: result})
+def test_a_result_of_another_type_is_merged_with_a_warning_and_fails_only_under_strict(
+    type_: str, value: object, problem: str
+) -> None:
+    source = RESULTS % type_
+    run = StoredRun(compile_program(source), "W")
+    run.apply(Started())
+    step = run.row("W.e")
+    run.apply(Finished(step.id, {"v": value, "more": 1}))
+    run.settle()
+    assert run.outputs == {"x": value}
+    [entry] = run.logs
+    assert (entry.step_id, entry.path) == (step.id, "W.e")
+    assert re.fullmatch(
+        f"the handler of `n.E` returned another result than declared: {problem}; more is not declared", entry.warning
+    )
+    with pytest.raises(WorkflowFailed, match=f"W.e: handler failed: .*{problem}.*the flow is strict") as failed:
+        run_workflow(source, "n.W", handlers={"E": lambda p: {"v": value}}, strict=True)
+    assert failed.value.error.type == "unexpected_result"
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("type_", "value", "expected"),
+    [
+        ("Long", 3.0, 3),
+        ("Int?", -0.0, 0),
+        ("Double", 3.0, 3.0),
+        ("Json", 3.0, 3.0),
+        ("[Json]", [3.0], [3.0]),
+        ("[[Long]]", [[1.0], [2]], [[1], [2]]),
+        ("[Long]", [float(n) for n in range(5000)], list(range(5000))),
+        ("[Point?]", [None, {"x": 1e3, "y": 2.0, "tags": [4.0], "z": 5.0}], [None, {"x": 1000, "y": 2.0, "tags": [4], "z": 5.0}]),
+    ],
+)
+def test_integral_floats_become_integers_where_whole_numbers_are_declared(
+    type_: str, value: object, expected: object, strict: bool
+) -> None:
+    run = StoredRun(compile_program(RESULTS % type_, strict=strict), "W")
+    run.apply(Started())
+    run.apply(Finished(run.row("W.e").id, {"v": value}))
+    run.settle()
+    assert (run.outputs, run.logs) == ({"x": expected}, [])
+    assert json.dumps(run.outputs) == json.dumps({"x": expected})
 
 
 @pytest.mark.parametrize(

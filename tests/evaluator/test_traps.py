@@ -49,7 +49,7 @@ def test_t8_defaults_of_the_started_workflow_are_evaluated(default: str, value: 
 def test_t9_a_null_result_can_be_read_and_differs_from_a_missing_one() -> None:
     source = "event facet E() => (r: Json)\nworkflow W() => (x: Json) andThen { e = E() yield W(x = e.r) }"
     assert run_workflow(source, "W", handlers={"E": lambda p: {"r": None}}) == {"x": None}
-    with pytest.raises(WorkflowFailed, match="handler of `E` did not return r"):
+    with pytest.raises(WorkflowFailed, match="step `e` has no `r`: `E` declares it, but nothing gave it a value"):
         run_workflow(source, "W", handlers={"E": lambda p: {}})
 
 

@@ -120,15 +120,30 @@ async def test_a_handler_that_returns_no_dict_fails_its_step() -> None:
             await engine.run_result(run, timeout=BOUND)
 
 
-async def test_a_misspelt_return_fails_the_step_of_the_handler_which_can_be_retried(hands: Hands) -> None:
+async def test_a_misspelt_return_fails_its_reader_and_a_fork_repeats_the_step(hands: Hands) -> None:
     run = await hands.engine.start_run(NESTED, "Shop", {"orders": [1]})
-    await hands.settle(await hands.claim_one(), {"recipt": "r1"})
+    task = await hands.claim_one()
+    await hands.settle(task, {"recipt": "r1"})
     failed = await hands.engine.kernel.run_reads.get_run(run)
     assert failed.state == "failed"
-    assert "the result has recipt, which `n.Pay` does not return, but not receipt; it returns receipt" in (failed.error or "")
+    assert "step `pay` has no `receipt`: `n.Pay` declares it, but nothing gave it a value" in (failed.error or "")
+    forked = await hands.engine.runs.fork(run, task.step_id or "")
+    await hands.settle(await hands.claim_one(), {"receipt": "r1", "further": 1})
+    assert await hands.engine.run_result(forked, timeout=BOUND) == {"receipts": ["r1"]}
+
+
+async def test_a_misspelt_return_fails_the_step_of_a_strict_flow_which_can_be_retried(hands: Hands) -> None:
+    source = """
+    event facet Pay(n: Long) => (receipt: String)
+    workflow Shop() => (receipt: String) andThen { pay = Pay(n = 1) yield Shop(receipt = pay.receipt) }
+    """
+    run = await hands.engine.start_run([("strict.afl", source)], "Shop", strict=True)
+    await hands.settle(await hands.claim_one(), {"recipt": "r1"})
+    failed = await hands.engine.kernel.run_reads.get_run(run)
+    assert "returned another result than declared: receipt (String) is missing; recipt is not declared" in (failed.error or "")
     await hands.engine.runs.retry(run)
     await hands.settle(await hands.claim_one(), {"receipt": "r1", "further": 1})
-    assert await hands.engine.run_result(run, timeout=BOUND) == {"receipts": ["r1"]}
+    assert await hands.engine.run_result(run, timeout=BOUND) == {"receipt": "r1"}
 
 
 async def test_a_caller_that_continues_a_step_with_a_misspelt_return_changes_nothing(hands: Hands) -> None:

@@ -143,6 +143,43 @@ async def test_bad_flows_and_workflows_are_refused(memory: Hands) -> None:
         await engine.start_run("nothing", "W")
 
 
+HOURS = """
+namespace work {
+    event facet Hours(job: String) => (hours: Long, note: String)
+    workflow Bill(job: String) => (hours: Json) andThen { h = Hours(job = $.job) yield Bill(hours = h.hours) }
+}
+"""
+
+
+@pytest.mark.parametrize("how", ["sources", "published"])
+async def test_a_result_of_another_type_is_merged_and_logged_and_fails_the_step_of_a_strict_flow(hands: Hands, how: str) -> None:
+    runs = hands.engine.runs
+
+    async def bill(result: dict[str, Any], *, strict: bool) -> tuple[str, Any, list[tuple[str, str]]]:
+        flow: Any = [("work.afl", HOURS)]
+        options = {"strict": strict}
+        if how == "published":
+            published = await hands.engine.kernel.flows.publish("work", flow, strict=strict)
+            flow, options = published.flow_id, {}
+        run = await hands.engine.start_run(flow, "Bill", {"job": "roof"}, **options)
+        task = await hands.claim_one()
+        await hands.settle(task, result)
+        ended = await runs.get_run(run.id)
+        await hands.engine.kernel.run_services.log_lines.flush()
+        lines = [line for _, line in await hands.engine.kernel.run_reads.page_lines(run.id, 10)]
+        shown = [(line.level, line.message) for line in lines if line.step_id == task.step_id]
+        return ended.state, decode(ended.outputs) if ended.state == "completed" else decode(ended.error)["message"], shown
+
+    assert await bill({"hours": 3.0, "note": ""}, strict=False) == ("completed", {"hours": 3}, [])
+    assert await bill({"hours": 3.0, "note": ""}, strict=True) == ("completed", {"hours": 3}, [])
+    wrong = "work.Hours` returned another result than declared: hours must be a Long, not a string; note (String) is missing"
+    state, outputs, [(level, message)] = await bill({"hours": "3"}, strict=False)
+    assert (state, outputs, level) == ("completed", {"hours": "3"}, "warning")
+    assert message == f"Bill.h: the handler of `{wrong}"
+    state, error, lines = await bill({"hours": "3"}, strict=True)
+    assert (state, error, lines) == ("failed", f"Bill.h: handler failed: the handler of `{wrong} (the flow is strict)", [])
+
+
 async def test_inputs_that_no_store_keeps_are_refused(memory: Hands) -> None:
     for value in (float("nan"), "a\x00b", object()):
         with pytest.raises(InvalidInput):

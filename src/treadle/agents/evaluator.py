@@ -183,7 +183,7 @@ class Evaluator:
         if name is None and isinstance(workflow, Mapping):
             name = str(workflow.get("name"))
         entry = find_workflow(loaded, name)
-        return (await engine.start_run(flow, entry.qualified_name, inputs, lenient=True, **options)).id
+        return (await engine.start_run(flow, entry.qualified_name, inputs, lenient=True, on_failure="finish", **options)).id
 
     def _tell(self, event: str, run_id: str, step_id: str = "", **details: object) -> None:
         """Emit an event; errors of the telemetry are ignored."""

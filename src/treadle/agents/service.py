@@ -65,7 +65,12 @@ class _ServiceRegistry(Registry):
         engine = self._evaluator.persistence.engine
         started = self._evaluator.persistence.run(
             engine.runs.start(
-                str(payload["flow_id"]), payload.get("workflow_name"), inputs, idempotency_key=key, task_list=ctx.task.task_list
+                str(payload["flow_id"]),
+                payload.get("workflow_name"),
+                inputs,
+                idempotency_key=key,
+                task_list=ctx.task.task_list,
+                on_failure="finish",
             )
         )
         return {"workflow_id": started.id, "runner_id": started.id}

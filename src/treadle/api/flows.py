@@ -24,7 +24,7 @@ class SourceText(ApiRecord, frozen=True, forbid_unknown_fields=True):
 
 
 FlowName = Annotated[str, Doc("The flow's name, or its digest", "shop")]
-Strict = Annotated[bool, Doc("Treat warnings as errors")]
+Strict = Annotated[bool, Doc("Treat warnings as errors, and fail steps whose handlers return other types than declared")]
 Sources = Annotated[
     Sequence[SourceText],
     Doc("AFL sources, compiled together; up to 512 Ki characters in total", [{"name": "shop.afl", "text": "namespace shop {}"}]),

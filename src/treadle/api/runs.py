@@ -11,7 +11,7 @@ import msgspec
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, Page
 from treadle.api.conversation import PublishedValue, UpdateResult
-from treadle.api.flows import Sources
+from treadle.api.flows import Sources, Strict
 from treadle.api.options import RunOptions
 from treadle.api.tasks import TaskLogLine, TaskPage, TransitionRecord, Why
 from treadle.api.view import Column, View, words
@@ -460,6 +460,8 @@ class RunsApi(Protocol):
         sources: Sources,
         workflow: Annotated[str | None, Doc("The workflow; optional if the flow has only one", "shop.Checkout")] = None,
         inputs: Inputs = None,
+        *,
+        strict: Strict = False,
         **options: Unpack[RunOptions],
     ) -> RunStarted:
         """Start a workflow of unpublished AFL; when this returns, the flow and the run are durable."""

@@ -33,6 +33,7 @@ from treadle.evaluator.records import (
     Ignored,
     Limits,
     LoadedRows,
+    LogEntry,
     Need,
     Resend,
     RetryStep,
@@ -52,7 +53,7 @@ from treadle.evaluator.states import (
     STATEMENT_ERROR,
     WORKFLOW,
 )
-from treadle.evaluator.steps import begin_step, continue_after_event, continue_after_script, fail_step, misfit, part_settled
+from treadle.evaluator.steps import begin_step, check_result, continue_after_event, continue_after_script, fail_step, part_settled
 from treadle.lang.program import Program
 from treadle.model.states import RunState
 
@@ -217,10 +218,14 @@ def answer(draft: Draft, event: Finished | Errored | Updated | Resend) -> str | 
 def _finish(draft: Draft, row: StepRow, event: Finished) -> None:
     """Give a waiting row its result and continue."""
     stop_waiting(draft, row)
-    if row.state is EVENT_TRANSMIT and (wrong := misfit(draft, row, event.result)) is not None:
-        fail_step(draft, row, _error(draft, row, wrong, "unexpected_result"), row.state)
-    elif row.state is EVENT_TRANSMIT:
-        row.returns = {**row.returns, **event.result}
+    if row.state is EVENT_TRANSMIT:
+        result, wrong = check_result(draft, row, event.result)
+        if wrong is not None and draft.plan.program.strict:
+            fail_step(draft, row, _error(draft, row, f"{wrong} (the flow is strict)", "unexpected_result"), row.state)
+            return
+        if wrong is not None:
+            draft.logs.append(LogEntry(step_id=row.id, path=row.path, warning=wrong))
+        row.returns = {**row.returns, **result}
         continue_after_event(draft, row)
     elif row.state is FACET_SCRIPTS_BEGIN:
         row.params = {**row.params, **event.result}

@@ -47,12 +47,9 @@ from treadle.lang.nodes import (
     Facet,
     InputRef,
     Mixin,
-    Node,
-    OptionalType,
     Param,
     Script,
     Step,
-    StepRef,
     Sys,
     SysKind,
     walk,
@@ -217,7 +214,7 @@ class FacetPlan:
     alias_names: frozenset[str]
     checked: tuple[Param, ...]
     """The returns whose values have a type; the others are steps."""
-    required: tuple[str, ...]
+    required: tuple[Param, ...]
     """The returns without a default that may not be missing."""
     defaults: tuple[Param, ...]
     """The returns with a default."""
@@ -239,11 +236,6 @@ class ProgramLookups:
     def _facet(self, name: str | None) -> FacetPlan | None:
         facet = None if name is None else self.program.find_facet(name)
         return None if facet is None else _plan_facet(self.program, facet)
-
-    @cached_property
-    def reads(self) -> frozenset[tuple[str, ...]]:
-        """The attributes of steps that the program reads, each with the name of the step."""
-        return frozenset(_step_reads(self.program))
 
     @cached_property
     def fails_fast(self) -> bool:
@@ -269,13 +261,6 @@ def plan_of(program: Program) -> ProgramLookups:
             _plans.pop(oldest, None)
         plan = _plans[id(program)] = ProgramLookups(program)
     return plan
-
-
-def _step_reads(program: Program) -> Iterator[tuple[str, ...]]:
-    def is_log(node: Node) -> bool:  # a missing value does no harm there
-        return isinstance(node, Sys) and node.kind is SysKind.LOG
-
-    return (node.path[:2] for node in walk(program.declarations, is_log) if isinstance(node, StepRef))
 
 
 def _plan_block(program: Program, block: Block) -> BlockPlan:
@@ -310,7 +295,7 @@ def _plan_facet(program: Program, facet: Facet) -> FacetPlan:
         aliases=tuple((n, mixin) for n, mixin in enumerate(facet.mixins) if mixin.alias is not None and not is_built_in(mixin)),
         alias_names=frozenset(mixin.alias for mixin in facet.mixins if mixin.alias),
         checked=tuple(param for param in facet.returns if not param.reference),
-        required=tuple(param.name for param in facet.returns if param.default is None and not isinstance(param.type, OptionalType)),
+        required=tuple(param for param in facet.returns if param.is_needed),
         defaults=tuple(param for param in facet.returns if param.default is not None),
         pool=pool,
         has_implicits=bool(program.list_implicits(facet.qualified_name, None)),

@@ -331,11 +331,13 @@ class RequestedTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry written by `sys.log`; `step_id` is the row of its block."""
+    """An entry written by `sys.log`, where `step_id` is the row of its block, or a warning about a step."""
 
     step_id: str
     path: str
-    values: dict[str, Any]
+    values: dict[str, Any] = {}
+    warning: str | None = None
+    """In place of values: what is wrong with the result of the step's handler."""
     line: int | None = None
     source: str | None = None
 

@@ -45,8 +45,9 @@ from treadle.evaluator.states import (
     State,
 )
 from treadle.lang.builtins import MAX_TIMEOUT, RETRY_RANGES, TIMEOUT_UNITS
-from treadle.lang.nodes import Arg, Block, Expr, Facet, MapLiteral, Mixin, Schema, Step
-from treadle.lang.program import misfits
+from treadle.lang.nodes import Arg, Block, Expr, Facet, MapLiteral, Mixin, Schema, Step, named_type
+from treadle.lang.program import misfits, with_integers
+from treadle.lang.types import words
 from treadle.model.retry import RetryPolicy
 from treadle.model.stored import write
 from treadle.model.values import Json
@@ -97,35 +98,30 @@ def with_defaults(
     return _fill(draft, dict(values), pool)
 
 
-def misfit(draft: Draft, row: StepRow, result: Mapping[str, Value]) -> str | None:
-    """Return the message for a handler's result that lacks a declared return or has one of another type; else None.
+def check_result(draft: Draft, row: StepRow, result: Mapping[str, Value]) -> tuple[dict[str, Value], str | None]:
+    """Return a handler's result, with integers for integral floats where declared, and how it differs from the declared returns.
 
-    Further names alone are accepted, and so are missing returns that nothing reads or that the step's blocks may still yield.
+    Further names alone are no difference, and neither are missing returns that the step's blocks may still yield.
     """
-    facet, program = draft.plan.facet(row.facet), draft.plan.program
+    facet, program, checked = draft.plan.facet(row.facet), draft.plan.program, dict(result)
     if facet is None:
-        return None
+        return checked, None
     wrong: list[str] = []
     for param in facet.checked:
-        if param.name in result:
-            wrong += misfits(program, param.name, param.type, result[param.name])
-    if wrong:
-        return f"the handler of `{row.facet}` returned a wrong value: {'; '.join(wrong)}"
-    missing = [name for name in facet.required if name not in result and name not in row.params and name not in row.returns]
-    if not missing:
-        return None
-    statement = draft.statement_of(row)
-    if facet.facet.blocks or (isinstance(statement, Step) and statement.body is not None):
-        return None
-    declared = [param.name for param in facet.facet.returns]
-    unknown = [name for name in result if name not in declared]
-    if not unknown:
-        missing = [name for name in missing if (row.name, name) in draft.plan.reads]
-        if not missing:
-            return None
-        return f"the handler of `{row.facet}` did not return {', '.join(missing)}; it returns {', '.join(declared)}"
-    instead = f"the result has {', '.join(unknown)}, which `{row.facet}` does not return, but not {', '.join(missing)}"
-    return f"{instead}; it returns {', '.join(declared)}"
+        if param.name not in result:
+            continue
+        value = result[param.name] if named_type(param.type).name == "Json" else draft.load(result[param.name])
+        if misfits(program, param.name, param.type, value):
+            checked[param.name] = whole = with_integers(program, param.type, value)
+            wrong += misfits(program, param.name, param.type, whole)
+    if not _body(draft, row):
+        values = {*result, *row.params, *row.returns}
+        wrong += [f"{param.name} ({words(param.type)}) is missing" for param in facet.required if param.name not in values]
+    if not wrong:
+        return checked, None
+    declared = {param.name for param in facet.facet.returns}
+    wrong += [f"{name} is not declared" for name in result if name not in declared]
+    return checked, f"the handler of `{row.facet}` returned another result than declared: {'; '.join(wrong)}"
 
 
 def return_defaults(draft: Draft, facet: FacetPlan | None, params: dict[str, Value], returns: dict[str, Value]) -> dict[str, Value]:

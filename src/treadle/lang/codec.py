@@ -22,6 +22,7 @@ Beyond the reference's keys there are:
 - The type {type: OptionalType, elementType}: `T?`. Such parameters, returns and fields have a `default`, Null if none is written;
   in the path of a reference, `name?` is an optional field of a schema, which reads as null if the value does not have it; the same
   is `optional: true` on IndexExpr.
+- `strict: true` on Program: a result of a handler that does not fit the declared returns fails its step.
 - `codeLine` in the location of a ScriptBlock: the line of the source where `code` begins.
 """
 
@@ -153,7 +154,8 @@ class _Decoder:
             raise InvalidProgram(f"expected type Program with declarations, found {json.get('type')!r}")
         declarations = tuple(self._declaration(declaration, f"program/{n}") for n, declaration in enumerate(declarations_of(json)))
         return Program(
-            json.get("id") or "program", declarations, _location(json), self._facets, self._schemas, self._nodes,
+            json.get("id") or "program", declarations, _location(json), json.get("strict") is True,
+            self._facets, self._schemas, self._nodes,
             {name: tuple(implicits) for name, implicits in self._implicits.items()},
             {name: tuple(facets) for name, facets in self._short.items()}, self._namespaces,
         )  # fmt: skip

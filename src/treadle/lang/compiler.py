@@ -16,8 +16,9 @@ from treadle.lang.check import check
 from treadle.lang.collection import without_collection
 from treadle.lang.declare import declare
 from treadle.lang.diagnostics import Diagnostic, Edit, Reporter, Severity, Source
-from treadle.lang.emit import emit
+from treadle.lang.emit import emit, encode_program
 from treadle.lang.parse import parse
+from treadle.lang.program import Program
 from treadle.lang.scope import CheckContext
 
 _DOUBLE = re.compile(rb'"type":"Double","value":([^,}]*)')
@@ -44,10 +45,11 @@ class Compiled:
         return tuple(diagnostic for diagnostic in self.diagnostics if diagnostic.severity is Severity.WARNING)
 
     def strictly(self) -> Compiled:
-        """Return the result of a strict compilation, in which warnings are errors."""
-        if not self.warnings:
-            return self
-        return Compiled({}, tuple(replace(diagnostic, severity=Severity.ERROR) for diagnostic in self.diagnostics), "")
+        """Return the result of a strict compilation: warnings are errors, and the program is strict about results of handlers."""
+        if self.diagnostics:
+            return Compiled({}, tuple(replace(diagnostic, severity=Severity.ERROR) for diagnostic in self.diagnostics), "")
+        program = {**self.program, "strict": True}
+        return Compiled(program, (), digest_of(encode_program(Program.load(program), locations=False)))
 
     def render(self) -> str:
         """Format all diagnostics as text."""

@@ -139,7 +139,8 @@ class _Encoder:
         return json
 
     def program(self, program: Program) -> JsonDict:
-        return self._node("Program", program, "", declarations=[self.declaration(node) for node in program.declarations])
+        declarations = [self.declaration(node) for node in program.declarations]
+        return self._node("Program", program, "", strict=program.strict or None, declarations=declarations)
 
     def declaration(self, node: nodes.Declaration) -> JsonDict:
         match node:

@@ -39,6 +39,7 @@ from treadle.lang.nodes import (
     Yield,
     named_type,
 )
+from treadle.lang.types import describe
 from treadle.model.values import BlobRef, Json
 
 ProgramNode = Namespace | Facet | Implicit | Schema | Block | Step | Sys | Yield | Call | Mixin | Script | PromptBlock
@@ -51,6 +52,8 @@ class Program:
     id: str
     declarations: tuple[Declaration, ...] = ()
     location: Location | None = None
+    strict: bool = False
+    """Whether it was compiled strictly: a handler's result that does not fit the declared returns fails its step."""
     facets: Mapping[str, Facet] = field(default_factory=dict, compare=False, repr=False)
     schemas: Mapping[str, Schema] = field(default_factory=dict, compare=False, repr=False)
     nodes: Mapping[str, ProgramNode] = field(default_factory=dict, compare=False, repr=False)
@@ -186,7 +189,24 @@ def misfits(program: Program, place: str, wanted: Type, value: Json) -> list[str
     fits = BUILT_IN.get(wanted.name)
     if fits is None or fits(value):
         return []
-    return [f"{place} must be a {wanted.name}, not {_kind(value)}"]
+    return [f"{place} must be {describe(wanted)}, not {_kind(value)}"]
+
+
+def with_integers(program: Program, wanted: Type, value: Json) -> Json:
+    """Return the value with integral floats as integers where whole numbers are wanted."""
+    if isinstance(wanted, OptionalType):
+        return with_integers(program, wanted.element, value)
+    if isinstance(value, list) and isinstance(wanted, ListType):
+        return [with_integers(program, wanted.element, item) for item in value]
+    if isinstance(wanted, ListType):
+        return value
+    if isinstance(value, float) and wanted.name in ("Long", "Int") and value.is_integer():
+        return int(value)
+    schema = program.find_schema(wanted.name)
+    if schema is None or not isinstance(value, dict):
+        return value
+    fields = {field.name: field.type for field in schema.fields}
+    return {name: with_integers(program, fields[name], part) if name in fields else part for name, part in value.items()}
 
 
 def _number(value: Json) -> bool:

@@ -92,13 +92,14 @@ def run_script(script: ScriptRequest, params: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def compile_program(sources: Sources) -> Program:
-    """Compile one text, texts by name, or (name, text) pairs; raise `CompilationFailed`."""
+def compile_program(sources: Sources, *, strict: bool = False) -> Program:
+    """Compile one text, texts by name, or (name, text) pairs, where `strict` makes warnings errors; raise `CompilationFailed`."""
     if isinstance(sources, str):
         pairs = [("workflow.afl", sources)]
     else:
         pairs = list(sources.items()) if isinstance(sources, Mapping) else list(sources)
     compiled = compile_sources(pairs)
+    compiled = compiled.strictly() if strict else compiled
     if not compiled.ok:
         raise CompilationFailed(f"The sources do not compile.\n{compiled.render()}")
     return Program.load(compiled.program)
@@ -158,14 +159,16 @@ def run_workflow(
     order: Order | None = None,
     script_runner: ScriptRunner = run_script,
     limits: Limits | None = None,
+    strict: bool = False,
 ) -> dict[str, Any]:
     """Compile a workflow, run it to the end and return the outputs.
 
     Handlers (sync or async, by qualified or short facet name) take the payload and return a dict; an exception fails the step.
-    `order` selects the next of the waiting tasks (default: the oldest). Raises `CompilationFailed`, `WorkflowFailed`, or
+    `order` selects the next of the waiting tasks (default: the oldest). With `strict`, warnings are errors, and a result that does
+    not fit the declared returns fails its step. Raises `CompilationFailed`, `WorkflowFailed`, or
     `InvalidInput` for an unknown workflow or a missing handler.
     """
-    run = SimulatedRun(compile_program(sources), workflow, limits=limits)
+    run = SimulatedRun(compile_program(sources, strict=strict), workflow, limits=limits)
     performer = _Performer(handlers or {}, script_runner)
     try:
         run.apply(Started(decode(encode(dict(inputs or {}), "inputs"))))

@@ -33,7 +33,12 @@ Places = Annotated[
     argument(metavar="FILE...|FLOW", help="AFL files, compiled together, or the name or digest of a flow in the store"),
 ]
 StrictOption = Annotated[
-    bool, option("--strict", help="Treat warnings about AFL as errors; default: TREADLE_STRICT, or `strict` of the project")
+    bool,
+    option(
+        "--strict",
+        help="Treat warnings about AFL as errors, and fail steps whose handlers return other types than declared; "
+        "default: TREADLE_STRICT, or `strict` of the project",
+    ),
 ]
 
 
@@ -100,8 +105,8 @@ _TEXTS = {"String": False, "String?": True}
 """Types whose inputs are taken as they are written, and whether `null` is null."""
 
 
-FileFlow = tuple["list[SourceText]", dict[str, Json]]
-"""Sources that compile, and the checked inputs of their workflow."""
+FileFlow = tuple["list[SourceText]", dict[str, Json], bool]
+"""Sources that compile, the checked inputs of their workflow, and whether the flow is strict."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ class Wanted:
         kinds = {param.name: words(param.type) for param in workflow.params}
         inputs = workflow_inputs({name: _TEXTS[kind] for name, kind in kinds.items() if kind in _TEXTS}, self.whole, self.pairs)
         check_inputs(program, workflow, inputs, lenient=self.lenient)
-        return [SourceText(name, text) for name, text in sources], inputs
+        return [SourceText(name, text) for name, text in sources], inputs, program.strict
 
     async def find(self, api: Api) -> tuple[FlowDetail, dict[str, Json]]:
         """Return the named flow in the store, and the inputs."""
@@ -140,7 +145,9 @@ class Wanted:
     async def start(self, api: Api, files: FileFlow | None, **options: Any) -> RunStarted:
         """Start the workflow of the checked files, or of the named flow in the store."""
         if files is not None:
-            return await api.runs.start_from_source(files[0], self.workflow, files[1], lenient=self.lenient, **options)
+            sources, inputs, strict = files
+            options |= {"strict": strict, "lenient": self.lenient}
+            return await api.runs.start_from_source(sources, self.workflow, inputs, **options)
         flow, inputs = await self.find(api)
         return await api.runs.start(flow.id, self.workflow, inputs, lenient=self.lenient, **options)
 

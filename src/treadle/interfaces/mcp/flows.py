@@ -34,7 +34,7 @@ Sources = Annotated[
     Sequence[SourceText] | None,
     Doc("Several AFL sources, compiled together, instead of `source`", [{"name": "a.afl", "text": ""}]),
 ]
-Strict = Annotated[bool, Doc("Treat warnings as errors: most of them are mistakes that the reference implementation accepts")]
+Strict = Annotated[bool, Doc("Treat warnings as errors, and fail steps whose handlers return other types than declared")]
 
 
 class Finding(ApiRecord, frozen=True):

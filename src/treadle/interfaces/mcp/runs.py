@@ -254,6 +254,7 @@ async def afl_execute_workflow(
         source_texts,
         workflow_name,
         inputs,
+        strict=strict,
         lenient=lenient,
         idempotency_key=idempotency_key,
         task_list=task_list,

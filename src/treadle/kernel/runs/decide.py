@@ -329,13 +329,13 @@ def errored(step_id: str, error: str | None, task_id: str | None) -> Errored:
 
 
 def flow_lines(run_id: str, changes: Changes, at: int) -> list[LogLine]:
-    """One line per `sys.log` of the changes."""
+    """One line per `sys.log` of the changes, and one per warning about a step."""
     return [
         LogLine(
             task_id=entry.step_id,
             at=at,
-            level="info",
-            message=f"{entry.path}: {_shown(entry.values)}"[:_MESSAGE_LIMIT],
+            level="warning" if entry.warning else "info",
+            message=f"{entry.path}: {entry.warning or _shown(entry.values)}"[:_MESSAGE_LIMIT],
             run_id=run_id,
             step_id=entry.step_id,
         )

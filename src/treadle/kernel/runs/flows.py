@@ -49,6 +49,8 @@ _COMPILED_LIMIT = 4 * 1024 * 1024
 T = TypeVar("T")
 R = TypeVar("R")
 Made = tuple[Flow, Program, "Compiled"]
+_Key = tuple[tuple[Source, ...], bool]
+"""Sources, and whether they are compiled strictly."""
 
 
 class Flows(Service):
@@ -57,7 +59,7 @@ class Flows(Service):
     def __init__(self, core: Core) -> None:
         super().__init__(core)
         self._programs: OrderedDict[str, Program] = OrderedDict()
-        self._compiled: OrderedDict[tuple[Source, ...], Made] = OrderedDict()
+        self._compiled: OrderedDict[_Key, Made] = OrderedDict()
         self._adopted: OrderedDict[str, None] = OrderedDict()
         """Flows recently adopted here, about to be run: they belong to this namespace regardless of the first to store them."""
         self._working = asyncio.Lock()
@@ -65,45 +67,44 @@ class Flows(Service):
     def compile(self, sources: Sequence[Source], *, strict: bool = False) -> tuple[Flow, Program, Compiled]:
         """Compile the sources into a flow that is not stored yet; raises `InvalidFlow` with all diagnostics.
 
-        If `strict`, warnings are errors.
+        If `strict`, warnings are errors, and results of handlers must fit their declarations.
         """
-        key = _key(sources)
+        key = _key(sources, strict=strict)
         cached = self._compiled.get(key)
         if cached is None:
-            return _accept(self._keep(key, self._make(key)), strict=strict)
+            return self._keep(key, self._make(key))
         self._compiled.move_to_end(key)
-        return _accept(cached, strict=strict)
+        return cached
 
     async def compile_aside(self, sources: Sequence[Source], *, strict: bool = False) -> tuple[Flow, Program, Compiled]:
         """Like `compile`, in a thread: large sources take seconds, during which the event loop must renew leases."""
-        key = _key(sources)
+        key = _key(sources, strict=strict)
         if key in self._compiled:
-            return self.compile(key, strict=strict)
-        return _accept(self._keep(key, await self.aside(self._make, key)), strict=strict)
+            return self.compile(sources, strict=strict)
+        return self._keep(key, await self.aside(self._make, key))
 
     async def check_aside(self, sources: Sequence[Source], *, strict: bool = False) -> Compiled:
         """Compile the sources in a thread and return the program or the diagnostics."""
-        key = _key(sources)
+        key = _key(sources, strict=strict)
         cached = self._compiled.get(key)
-        compiled = await self.aside(_check, key) if cached is None else cached[2]
-        return compiled.strictly() if strict else compiled
+        return await self.aside(_check, key) if cached is None else cached[2]
 
     async def aside(self, work: Callable[[T], R], given: T) -> R:
         """Run long work on sources in a thread, one at a time."""
         async with self._working:
             return await asyncio.to_thread(work, given)
 
-    def _make(self, key: tuple[Source, ...]) -> Made:
+    def _make(self, key: _Key) -> Made:
         compiled = _valid(_check(key))
         flow = Flow(
             id=compiled.digest,
             namespace=self._namespace,
-            sources=self._value_store.encode_text(encode([list(source) for source in key], "sources", _SOURCES_LIMIT)),
+            sources=self._value_store.encode_text(encode([list(source) for source in key[0]], "sources", _SOURCES_LIMIT)),
             program=self._value_store.encode_text(encode(compiled.program, "program", _SOURCES_LIMIT)),
         )
         return flow, Program.load(compiled.program), compiled
 
-    def _keep(self, key: tuple[Source, ...], compiled: Made) -> Made:
+    def _keep(self, key: _Key, compiled: Made) -> Made:
         """Cache the result, within the limit."""
         flow, program, _ = compiled
         self._remember(flow.id, program)
@@ -233,30 +234,25 @@ class Flows(Service):
             self._programs.popitem(last=False)
 
 
-def _key(sources: Sequence[Source]) -> tuple[Source, ...]:
-    return tuple((name, text) for name, text in sources)
+def _key(sources: Sequence[Source], *, strict: bool) -> _Key:
+    return tuple((name, text) for name, text in sources), strict
 
 
-def _size(key: tuple[Source, ...]) -> int:
-    return sum(len(text) for _, text in key)
+def _size(key: _Key) -> int:
+    return sum(len(text) for _, text in key[0])
 
 
-def _check(key: tuple[Source, ...]) -> Compiled:
+def _check(key: _Key) -> Compiled:
     from treadle.lang import compile_sources  # only callers that compile load the parser
 
-    return compile_sources(list(key))
+    compiled = compile_sources(key[0])
+    return compiled.strictly() if key[1] else compiled
 
 
 def _valid(compiled: Compiled) -> Compiled:
     if not compiled.ok:
         rendered = "\n\n".join(diagnostic.render() for diagnostic in compiled.diagnostics)
         raise InvalidFlow(f"The sources do not compile.\n{rendered}", compiled.diagnostics)
-    return compiled
-
-
-def _accept(compiled: Made, *, strict: bool) -> Made:
-    if strict:
-        _valid(compiled[2].strictly())
     return compiled
 
 

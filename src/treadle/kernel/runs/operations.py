@@ -285,11 +285,12 @@ class RunOperations(Service, RunsApi):
         workflow: str | None = None,
         inputs: dict[str, Json] | None = None,
         *,
+        strict: bool = False,
         actor: str = "operator",
         access: Access = OPEN,
         **options: Unpack[RunOptions],
     ) -> RunStarted:
-        started = await self._start(pairs(sources), workflow, inputs, actor=actor, **options)
+        started = await self._start(pairs(sources), workflow, inputs, strict=strict, actor=actor, **options)
         return await self.show_started(started, access)
 
     async def get(self, run_id: str, *, access: Access = OPEN) -> RunDetail:

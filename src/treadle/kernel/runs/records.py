@@ -23,6 +23,8 @@ class RunStartOptions(TypedDict, total=False):
     """Version of a published flow; default: the newest."""
     lenient: bool
     """Do not check the inputs against the workflow's parameters (D59)."""
+    strict: bool
+    """Of sources: warnings are errors, and a result of a handler that does not fit its declaration fails the step (D76)."""
     idempotency_key: str | None
     """A second start with this key returns the first run and changes nothing."""
     task_list: str

@@ -138,6 +138,7 @@ class Runs(Service):
         *,
         version: int | None = None,
         lenient: bool = False,
+        strict: bool = False,
         idempotency_key: str | None = None,
         task_list: str = DEFAULT_LIST,
         priority: int = 0,
@@ -161,7 +162,7 @@ class Runs(Service):
             named_flow = await self._flows.get_flow(flow, version)
             flow_id, program = named_flow.id, await self._flows.program(named_flow.id)
         else:
-            stored, program, _ = await self._flows.compile_aside(flow)
+            stored, program, _ = await self._flows.compile_aside(flow, strict=strict)
             flow_id = stored.id
         entry = find_workflow(program, workflow)
         run_inputs = dict(inputs or {})

@@ -286,7 +286,8 @@ async def publish(
         compile_here(session, engine, sources, strict=strict)
 
     async with session.api(migrate=True, first=check) as api:
-        published = await api.flows.publish(name, [SourceText(file, text) for file, text in sources])
+        texts = [SourceText(file, text) for file, text in sources]
+        published = await api.flows.publish(name, texts, strict=strict or session.strict)
     session.show(published, lambda: plain(f"{name} is at version {published.version} now ({published.flow_id[:12]})"))
 
 

@@ -321,7 +321,7 @@ async def try_workflow(session: CommandSession, wanted: Wanted, answers: Sequenc
     files = wanted.check_files(session)
     async with session.api(scratch=files is not None) as api:
         if files is not None:
-            sources, inputs = files
+            sources, inputs, _ = files
         else:
             flow, inputs = await wanted.find(api)
             sources = flow.sources
