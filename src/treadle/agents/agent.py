@@ -292,8 +292,8 @@ class Agent:
     def poll_once(self) -> int:
         """Claim up to `max_concurrent` ready tasks and handle them here, one after another; return their number.
 
-        It uses no threads and no heartbeat. Prompts follow last, if the store's engine serves them (`use_llm`). Raises
-        `WrongThread` inside a running event loop.
+        The store renews the claims until this returns. It uses no threads and no heartbeat. Prompts follow last, if the store's
+        engine serves them (`use_llm`). Raises `WrongThread` inside a running event loop.
         """
         forbid_event_loop("poll_once")
         self.prepare_once()
@@ -302,16 +302,17 @@ class Agent:
         tasks = self._persistence.run(self._claim(registry, longest))
         self._persistence.run(self._persistence.work_own_kinds())
         started = self._monotonic()
-        for number, task in enumerate(tasks):
-            if number and self._monotonic() - started > longest / 2000:
-                self._persistence.run(self._persistence.release(task, "earlier tasks took too long"))
-                continue
-            try:
-                self._handle(task, registry.find(task.name))
-            except KeyboardInterrupt:
-                for unhandled in tasks[number:]:
-                    self._persistence.run(self._persistence.release(unhandled, "the agent was interrupted"))
-                raise
+        with self._persistence.renewed(tasks, longest):
+            for number, task in enumerate(tasks):
+                if number and self._monotonic() - started > longest / 2000:
+                    self._persistence.run(self._persistence.release(task, "earlier tasks took too long"))
+                    continue
+                try:
+                    self._handle(task, registry.find(task.name))
+                except KeyboardInterrupt:
+                    for unhandled in tasks[number:]:
+                        self._persistence.run(self._persistence.release(unhandled, "the agent was interrupted"))
+                    raise
         prompts = self._ask_prompts(registry, self._config.max_concurrent - len(tasks))
         self._persistence.run(self._persistence.kernel.run_services.log_lines.flush())
         return len(tasks) + prompts
@@ -341,7 +342,8 @@ class Agent:
             task = persistence.run(persistence.claim_prompt(self._config.task_list, served))
             if task is None:
                 return number
-            self._end(task, partial(self._ask, task))
+            with persistence.renewed([task], LEASE_FOR):
+                self._end(task, partial(self._ask, task))
         return max(room, 0)
 
     def _ask(self, task: Task, context: Context) -> Outcome | None:

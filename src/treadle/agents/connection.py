@@ -9,7 +9,8 @@ import asyncio
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -24,8 +25,9 @@ from treadle.kernel.claims import take
 from treadle.kernel.queue.decide import decide, refusal
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.runs.decide import load_step
+from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Seen, Verdict
-from treadle.model.errors import InvalidInput, TreadleError
+from treadle.model.errors import InvalidInput, StoreError, TreadleError
 from treadle.model.ids import parse_id
 from treadle.model.names import (
     ADVANCE,
@@ -151,6 +153,30 @@ class Connection:
         for task in tasks:
             self.claims[task.id] = task
         return tasks
+
+    @contextmanager
+    def renewed(self, tasks: Sequence[Task], lease_for: int) -> Iterator[None]:
+        """Renew the claims on these tasks while they are held here, on the engine's loop, until the block ends."""
+
+        async def start() -> asyncio.Task[None]:
+            return asyncio.get_running_loop().create_task(self._renew(tasks, lease_for))
+
+        async def end() -> None:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+
+        renewing = self.run(start())
+        try:
+            yield
+        finally:
+            self.run(end())
+
+    async def _renew(self, tasks: Sequence[Task], lease_for: int) -> None:
+        while True:
+            await self.kernel.clock.sleep(lease_for / 3000)
+            held = [Renewal(task.claim) for task in tasks if self.claims.get(task.id) is task]
+            with suppress(StoreError):  # retried at the next renewal; otherwise other agents take over
+                await self.kernel.store.tasks.extend(held, lease_for)
 
     async def payload_of(self, task: Task) -> dict[str, Json]:
         """Return the payload of the task, as a new object."""
