@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
+import pydoc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,11 +20,15 @@ from treadle import (
     ExternalProductionHandle,
     Production,
     RenderEvent,
+    RenderSpecialist,
     Specialist,
 )
 from treadle.api.wire import Instant
+from treadle.engine.operations import Operations
 from treadle.kernel.external.records import ENTITY, read_job
 from treadle.kernel.store.records import RecordFilter
+from treadle.model.access import OPEN
+from treadle.model.errors import InvalidInput
 from treadle.model.external import DISPATCHED, POLLED, RESOLVED, ExternalProductionRecord
 from treadle.model.values import decode
 from treadle.testing import StubExternalRenderSpecialist
@@ -98,6 +104,95 @@ async def test_polling_loop_calls_poll_at_interval(stage: Stage) -> None:
         "hand_off",
         "succeed",
     ]  # polls leave none
+
+
+async def test_the_events_of_a_job_are_transitions_of_its_record(stage: Stage) -> None:
+    handle = ExternalProductionHandle("job-1", 1)
+    further, broken = ExternalProductionHandle("job-1", 1, "halfway"), ConnectionError("no route")
+    outcomes = [handle, handle, further, further, broken, broken, ExternalProductionFailure("out of filament", "no_filament")]
+    stage.engine.specialist("render", StubExternalRenderSpecialist(outcomes))
+    task_id = await stage.dispatch()
+    for _ in outcomes:
+        await stage.tick(1)
+    page = await Operations(stage.engine, OPEN).events.list(entity="external_production_record")
+    assert [(event.transition, event.from_state, event.to_state, event.data) for event in page.events] == [
+        (DISPATCHED, "live", "live", None),
+        (POLLED, "live", "live", {"poll": 1}),
+        (POLLED, "live", "live", {"poll": 3}),
+        (POLLED, "live", "live", {"poll": 5}),
+        (RESOLVED, "live", "ended", {"poll": 7, "error_code": "no_filament"}),
+    ]
+    job = await stage.job(task_id)
+    assert {event.entity_id for event in page.events} == {job.id}
+    only_polls = await Operations(stage.engine, OPEN).events.list(transition=POLLED)
+    assert [event.seq for event in only_polls.events] == [event.seq for event in page.events[1:4]]
+
+
+@pytest.mark.parametrize("tick_seconds", [None, 0.25])
+async def test_the_tick_of_a_loop_can_be_set_as_the_document_does(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tick_seconds: float | None
+) -> None:
+    module = importlib.import_module(ExternalPollingLoop.__module__)
+    monkeypatch.setattr(module, "LOOP_TICK_SECONDS", 0.1)
+    loop = ExternalPollingLoop(stage.engine, tick_seconds=tick_seconds)
+    await loop.start()
+    try:
+        assert loop._host is not None
+        assert loop._host._options.poll_every == (tick_seconds or 0.1)
+    finally:
+        await loop.stop()
+
+
+class Base(RenderSpecialist):
+    """A render specialist that calls the methods of its base class."""
+
+    async def produce_render(self, **given: Any) -> Any:
+        with pytest.raises(NotImplementedError, match="produce_render"):
+            await super().produce_render(**given)
+        return ExternalProductionHandle("job-1", 1)
+
+    async def poll_external_work(self, *, render_job_id: str, engagement_id: str | None, external_job_id: str, db: Any) -> Any:
+        with pytest.raises(NotImplementedError, match="Specialist does not support external polling"):
+            await super().poll_external_work(
+                render_job_id=render_job_id, engagement_id=engagement_id, external_job_id=external_job_id, db=db
+            )
+        return RenderEvent({"url": external_job_id})
+
+
+async def test_a_render_specialist_calls_the_methods_of_its_base(stage: Stage) -> None:
+    class Named(Base):
+        async def produce_render(
+            self, *, job_id: Any, engagement_id: Any, confirmed_shape_event_ref: Any, triggered_by: Any, trigger: Any, db: Any
+        ) -> Any:
+            return await super().produce_render(
+                job_id=job_id,
+                engagement_id=engagement_id,
+                confirmed_shape_event_ref=confirmed_shape_event_ref,
+                triggered_by=triggered_by,
+                trigger=trigger,
+                db=db,
+            )
+
+    stage.engine.specialist("render", Named())
+    task_id = await stage.dispatch()
+    await stage.tick(1)
+    assert decode((await stage.task(task_id)).result) == {"url": "job-1"}
+    assert "IDEMPOTENCE CONTRACT" in (RenderSpecialist.poll_external_work.__doc__ or "")
+    assert "produce_render" in pydoc.plain(pydoc.render_doc(RenderSpecialist))
+
+
+async def test_a_render_specialist_without_polling_fails_its_handle(stage: Stage) -> None:
+    class Unpolled(RenderSpecialist):
+        async def produce_render(
+            self, *, job_id: Any, engagement_id: Any, confirmed_shape_event_ref: Any, triggered_by: Any, trigger: Any, db: Any
+        ) -> Any:
+            return ExternalProductionHandle("job-1", 1)
+
+    stage.engine.specialist("render", Unpolled())
+    task = await stage.task(await stage.dispatch())
+    assert (task.state, task.error_code) == ("failed", "poll_not_supported")
+    with pytest.raises(InvalidInput, match="produce_render"):
+        stage.engine.specialist("nothing", RenderSpecialist())
 
 
 async def test_a_specialist_sets_tags_when_it_starts_polls_and_produces(stage: Stage) -> None:

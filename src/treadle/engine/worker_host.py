@@ -402,7 +402,8 @@ class WorkerHost:
 
 
 LOOP_TICK_SECONDS = 5.0
-"""Seconds between two polls of the store; jobs with a known due time are polled when they are due."""
+"""Seconds between two polls of the store, for loops without `tick_seconds`; jobs with a known due time are polled when they are
+due."""
 
 
 class ExternalPollingLoop:
@@ -411,9 +412,9 @@ class ExternalPollingLoop:
     It runs all handlers of the engine, as every worker does. `tick` polls the due jobs once, without `start`.
     """
 
-    def __init__(self, engine: Engine, *, tick_seconds: float = LOOP_TICK_SECONDS, concurrency: int | None = None) -> None:
+    def __init__(self, engine: Engine, *, tick_seconds: float | None = None, concurrency: int | None = None) -> None:
         self._engine = engine
-        self._tick_seconds = tick_seconds
+        self._tick_seconds = LOOP_TICK_SECONDS if tick_seconds is None else tick_seconds
         self._concurrency = concurrency
         self._host: WorkerHost | None = None
 

@@ -227,7 +227,16 @@ ALERT_RULE = StateMachine(
 ALERT = StateMachine("alert", "firing", frozenset({"resolved"}), {("firing", "resolve"): "resolved"})
 """One cause of a rule, from the time it has lasted long enough until it is gone."""
 
-EXTERNAL = StateMachine("external_production_record", "live", frozenset({"ended"}), {("live", "resolve"): "ended"})
+EXTERNAL = StateMachine(
+    "external_production_record",
+    "live",
+    frozenset({"ended"}),
+    {
+        ("live", "external_production_dispatched"): "live",
+        ("live", "external_production_polled"): "live",
+        ("live", "external_production_resolved"): "ended",
+    },
+)
 """The record of an external job: live until the job is resolved. The outcome of the job is in its task."""
 
 PRODUCTION = StateMachine("render_event", "produced", frozenset({"produced"}), {})

@@ -34,7 +34,7 @@ from treadle.model.values import Json
 from treadle.settings import Settings
 from treadle.testing.clock import ManualClock, SeededIds
 from treadle.workers.context import Context
-from treadle.workers.specialists import Specialist
+from treadle.workers.specialists import RenderSpecialist
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 Said = Production | dict[str, Any] | ExternalProductionHandle | ExternalProductionFailure | BaseException | object
 
 
-class StubExternalSpecialist(Specialist):
+class StubExternalSpecialist(RenderSpecialist):
     """Returns a handle from `start`, and the given outcomes from successive polls; exceptions are raised.
 
     `started` has the payload and token of each start, `polled` the job of each poll. Productions are appended, as in a real

@@ -82,7 +82,26 @@ class Specialist:
         raise NotImplementedError("This specialist does not support polling: write poll(external_job_id, ctx) to return handles.")
 
 
-RenderSpecialist = Specialist
+class RenderSpecialist(Specialist):
+    """A specialist with the method names and keyword arguments of the document of external-service polling."""
+
+    async def produce_render(
+        self, *, job_id: str, engagement_id: str | None, confirmed_shape_event_ref: Any, triggered_by: Any, trigger: Any, db: Any
+    ) -> Any:
+        """Submit the job; the same as `start`. `db` is the context, `engagement_id` the scope; the other arguments are fields of
+        the payload."""
+        raise NotImplementedError("A render specialist has a method produce_render(*, job_id, ...).")
+
+    async def poll_external_work(self, *, render_job_id: str, engagement_id: str | None, external_job_id: str, db: Any) -> Any:
+        """Read the state of the job; the same as `poll`.
+
+        IDEMPOTENCE CONTRACT. It may be called again for the same `external_job_id` after a restart, even if an earlier call was in
+        flight when its process died: treat each call as a read of the service that does not change it.
+        """
+        raise NotImplementedError(
+            "Specialist does not support external polling. Override poll_external_work if produce_render returns "
+            "ExternalProductionHandle."
+        )
 
 
 def _read_methods(name: str, specialist: object, *, idempotent_start: bool | None, deadline: Duration | None) -> SpecialistMethods:
@@ -105,10 +124,10 @@ def _read_methods(name: str, specialist: object, *, idempotent_start: bool | Non
 
 
 def _method(instance: object, name: str) -> Callable[..., Any] | None:
-    """Return the method by its name or alias; one inherited from `Specialist` does not count."""
-    for method_name in (name, _ALIASES.get(name)):
-        method: Callable[..., Any] | None = getattr(instance, method_name, None) if method_name else None
-        if callable(method) and getattr(method, "__func__", None) is not getattr(Specialist, method_name or "", 0):
+    """Return the method by its name or alias; one inherited from the base classes here does not count."""
+    for method_name in (name, _ALIASES.get(name, name)):
+        method: Callable[..., Any] | None = getattr(instance, method_name, None)
+        if callable(method) and getattr(method, "__func__", None) is not getattr(RenderSpecialist, method_name, 0):
             return method
     return None
 

@@ -17,6 +17,7 @@ from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import UnreadableValue
 from treadle.model.external import (
     CANCELED,
+    POLLED,
     ExternalEvent,
     ExternalProductionFailure,
     ExternalProductionRecord,
@@ -82,23 +83,35 @@ def state_of(record: ExternalProductionRecord) -> str:
 def new_job(ids: Ids, task: Task, record: ExternalProductionRecord, event: ExternalEvent) -> tuple[Record, tuple[Row, ...]]:
     """Return the record of a job that was just dispatched, and its rows."""
     stored = _record_for(task, ids.new_id(), ENTITY, EXTERNAL.initial, write(record))
-    return stored, (PutRecord(stored), PutItems(stored.id, ((event.key, write(event)),)))
+    return stored, (PutRecord(stored), *change_job(Job(stored, record), record, event))
 
 
 def change_job(job: Job, record: ExternalProductionRecord, event: ExternalEvent) -> tuple[Row, ...]:
-    """Return the rows of an event, guarded by the record's version."""
-    ended = record.completed_at is not None
+    """Return the rows of an event, guarded by the record's version.
+
+    Its kind is the transition in the log, which has only polls that are the first or changed something, so that a job that is
+    polled for a month leaves no long history.
+    """
+    is_news = event.kind != POLLED or event.number == 1 or _reported(record) != _reported(job.record)
+    to_state = EXTERNAL.transitions[EXTERNAL.initial, event.kind]
+    details = {"poll": event.number or None, "error_code": event.payload.get("error_code")}
+    data = {name: value for name, value in details.items() if value is not None}
     change = ChangeRecord(
         job.stored.id,
         job.stored.version,
         write(record),
-        transition="resolve" if ended else None,
-        from_state=EXTERNAL.initial if ended else None,
-        to_state="ended" if ended else None,
-        ended=ended,
-        data=encode({"error_code": record.error_code}) if record.error_code is not None else None,
+        transition=event.kind if is_news else None,
+        from_state=EXTERNAL.initial if is_news else None,
+        to_state=to_state if is_news else None,
+        ended=to_state in EXTERNAL.final,
+        data=encode(data) if is_news and data else None,
     )
     return (change, PutItems(job.stored.id, ((event.key, write(event)),)))
+
+
+def _reported(record: ExternalProductionRecord) -> tuple[object, ...]:
+    """Return what polls report."""
+    return record.polling_interval_seconds, record.progress_hint, record.progress, record.last_error
 
 
 def cancel_job(job: Job, now: int, why: str) -> tuple[Row, ...]:
