@@ -18,7 +18,7 @@ from treadle.model.tasks import Claim, Server
 from treadle.testing import ManualClock
 from treadle.workers.context import Context
 from treadle.workers.lease_renewer import LeaseRenewer, RenewerThread
-from treadle.workers.lease_sidecar.process import LeaseTable
+from treadle.workers.lease_sidecar.process import LeaseTable, margin_of
 
 LEASE_FOR = 60_000
 
@@ -29,6 +29,7 @@ class FakeLine:
     def __init__(self, lease_for: int) -> None:
         self.lease_for = lease_for
         self.renewed: list[list[Renewal]] = []
+        self.ended: list[Claim] = []
         self.checked: list[list[str]] = []
         self.beats: list[Server] = []
         self.lost_by: str | None = None
@@ -40,6 +41,9 @@ class FakeLine:
         self.asked = threading.Event()
 
     def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
+        if lease_for == margin_of(self.lease_for / 1000) * 1000:
+            self.ended += [renewal.claim for renewal in renewals]
+            return set()
         assert lease_for == self.lease_for
         self.asked.set()
         if self.hangs is not None:
@@ -271,8 +275,28 @@ def test_a_handler_without_progress_loses_its_task(bench: Bench, whose: str) -> 
     bench.tick(8.9)
     assert bench.lost == []
     bench.tick(0.1)
-    assert [claim for claim, _ in bench.lost] == [context.token]
+    assert [claim for claim, _ in bench.lost] == [context.token] == bench.line.ended
     assert "no progress" in bench.lost[0][1]
+
+
+def test_a_short_progress_deadline_is_enforced_and_its_lease_ends(bench: Bench) -> None:
+    silent, busy = bench.hold(1, progress_for=300), bench.hold(2, progress_for=600)
+    assert bench.renewer.tick_every == pytest.approx(0.1)
+    busy.progress()
+    bench.line.trouble = StoreUnavailable("away")
+    bench.tick(1)  # the thread slept when they came
+    assert [claim for claim, _ in bench.lost] == [silent.token]
+    assert bench.line.ended == []
+    bench.line.trouble = None
+    bench.tick(0.1)
+    assert bench.line.ended == [silent.token]
+    assert bench.renewer.tick_every == pytest.approx(0.2)
+    for _ in range(20):
+        busy.progress()
+        bench.tick(0.2)
+    assert len(bench.lost) == 1
+    bench.tick(0.6)
+    assert bench.line.ended == [silent.token, busy.token]
 
 
 def test_the_sidecar_sees_a_lost_claim_as_started_until_its_handler_has_ended(bench: Bench) -> None:

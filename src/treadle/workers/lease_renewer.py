@@ -32,6 +32,7 @@ from treadle.workers.lease_sidecar.process import STARTED, Slot, margin_of
 _STOP_WITHIN = 10.0
 """Seconds that `RenewerThread.stop` waits for a call to the store that does not return."""
 
+_MIN_TICK = 0.02
 _CHECK_EVERY = 1.0
 _CHECKS_PER_SECOND = 2000
 """Maximum number of claims that are checked for cancellation per second; with more claims, each is checked less often."""
@@ -87,6 +88,8 @@ class LeaseRenewer:
         self._held: dict[str, _Holding] = {}
         self._lost: dict[Claim, _Holding] = {}
         """Lost claims whose handlers have not ended: the lease sidecar must not take them for tasks that never started."""
+        self._stalled: list[Claim] = []
+        """Lost claims of handlers without progress, whose leases the next tick ends."""
         self._losing = threading.Lock()
         self._trouble = False
         self._sidecar_options = sidecar_options
@@ -104,8 +107,9 @@ class LeaseRenewer:
 
     @property
     def tick_every(self) -> float:
-        """Seconds between ticks: short enough for a third of the lease, and to store progress within a second."""
-        return min(1.0, self._lease / 4)
+        """Seconds between ticks: short enough to renew in time, and to store progress within a second."""
+        paces = [holding.every for holding in list(self._held.values()) if holding.progress_within is not None]
+        return min(1.0, self._lease / 4, max(min(paces, default=1.0), _MIN_TICK))
 
     def hold(self, context: Context, claimed_at: float, progress_for: int | None = None, timeout_for: int | None = None) -> None:
         """Renew this claim from now on; `claimed_at` is the monotonic time at which the claim was sent.
@@ -166,6 +170,9 @@ class LeaseRenewer:
         held = list(self._held.items())
         try:
             self._renew(held, now)
+            if stalled := list(self._stalled):
+                self._connection.renew([Renewal(claim) for claim in stalled], round(self._margin * 1000))
+                del self._stalled[: len(stalled)]
             self._check(held, now)
             if now - self._beaten_at >= self._beat_every:
                 self.beat()
@@ -197,10 +204,13 @@ class LeaseRenewer:
             ends_at = self._ends_at(holding)
             if now >= ends_at:
                 self._lose(task_id, holding, "its lease expired before it could be renewed")
-            elif holding.progress_within is not None and now >= holding.progressed_at + holding.progress_within:
-                self._lose(task_id, holding, f"it made no progress for {holding.progress_within:g} s; its lease will expire")
-            else:
+            elif (within := holding.progress_within) is None or holding.context.progressed:
                 next_at = min(next_at, ends_at)
+            elif now >= holding.progressed_at + within:
+                self._lose(task_id, holding, f"it made no progress for {within:g} s; its lease ends")
+                self._stalled.append(holding.context.token)
+            else:
+                next_at = min(next_at, ends_at, holding.progressed_at + within)
         return next_at - now
 
     def _report_hold(self, handler: str | None, since: float, now: float) -> None:
