@@ -42,13 +42,13 @@ async def test_a_damaged_flow_can_be_replaced(store: Store, clock: StoreClock) -
 async def test_versions_count_by_name_and_namespace(store: Store, clock: StoreClock) -> None:
     one, two = flow("aaaa"), flow("bbbb")
     await put(store, one, two)
-    first = await store.runs.publish_flow("default", "shop", one.id, "ann")
+    first = await store.operators.publish_flow("default", "shop", one.id, "ann")
     assert (first.version, first.flow_id, first.actor, first.published_at) == (1, one.id, "ann", clock.now())
-    assert (await store.runs.publish_flow("default", "shop", one.id, "bob")) == first
-    assert (await store.runs.publish_flow("default", "shop", two.id, "ann")).version == 2
-    assert (await store.runs.publish_flow("default", "shop", one.id, "ann")).version == 3
-    assert (await store.runs.publish_flow("other", "shop", two.id, "ann")).version == 1
-    assert (await store.runs.publish_flow("default", "bank", two.id, "ann")).version == 1
+    assert (await store.operators.publish_flow("default", "shop", one.id, "bob")) == first
+    assert (await store.operators.publish_flow("default", "shop", two.id, "ann")).version == 2
+    assert (await store.operators.publish_flow("default", "shop", one.id, "ann")).version == 3
+    assert (await store.operators.publish_flow("other", "shop", two.id, "ann")).version == 1
+    assert (await store.operators.publish_flow("default", "bank", two.id, "ann")).version == 1
     newest = await store.runs.find_flow_version("default", "shop")
     assert newest is not None
     assert (newest.version, newest.flow_id) == (3, one.id)
@@ -64,7 +64,7 @@ async def test_versions_count_by_name_and_namespace(store: Store, clock: StoreCl
 async def test_concurrent_publications_get_distinct_versions(store: Store) -> None:
     flows = [flow(f"{number:04}") for number in range(6)]
     await put(store, *flows)
-    versions = await asyncio.gather(*(store.runs.publish_flow("default", "shop", each.id, "ann") for each in flows))
+    versions = await asyncio.gather(*(store.operators.publish_flow("default", "shop", each.id, "ann") for each in flows))
     listed = await store.runs.list_flow_versions("default", "shop")
     assert sorted(each.version for each in listed) == [1, 2, 3, 4, 5, 6]
     assert {(each.version, each.flow_id) for each in versions} == {(each.version, each.flow_id) for each in listed}

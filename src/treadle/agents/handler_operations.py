@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from treadle.agents.handler_check import try_outside
@@ -13,6 +13,7 @@ from treadle.api.handlers import Handler, HandlerList, HandlerRates, HandlerRemo
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import Instant, record_of
 from treadle.engine import Engine
+from treadle.kernel.operations import operation_entry
 from treadle.kernel.queue.why import find_hold, shown_server_state
 from treadle.kernel.telemetry.events import Operated
 from treadle.model.clock import milliseconds
@@ -54,6 +55,7 @@ class HandlerOperations(HandlersApi):
     ) -> Handler:
         timeout_ms = milliseconds(timeout, "timeout")
         return await self._save(
+            "register",
             actor,
             HandlerRegistration(facet_name, module_uri, entrypoint, version, checksum, timeout_ms, [*requirements], metadata or {}),
         )
@@ -84,10 +86,12 @@ class HandlerOperations(HandlersApi):
         registration = await self._find(facet_name)
         if requirements is None or metadata is None:
             registration.check_readable()
-        return await self._save(actor, replace(registration, **updates))
+        return await self._save("edit", actor, replace(registration, **updates))
 
     async def remove(self, facet_name: str, *, actor: str = "operator") -> HandlerRemoved:
-        if not await self._kernel.store.operators.delete_handler(self._kernel.settings.namespace, facet_name):
+        before = asdict(await self._find(facet_name))
+        entry = operation_entry(self._kernel.core, "handlers.remove", facet_name, actor, before)
+        if not await self._kernel.store.operators.delete_handler(self._kernel.settings.namespace, facet_name, entry):
             raise not_found("handler", facet_name)
         self._kernel.emit(Operated(f"handler of {facet_name} removed", actor))
         return HandlerRemoved(facet_name)
@@ -102,10 +106,13 @@ class HandlerOperations(HandlersApi):
         self._kernel.emit(Operated(f"handler of {facet_name} tried", actor))
         return await try_outside(registration, payload or {}, self._kernel.settings.handler_roots, wait_for)
 
-    async def _save(self, actor: str, registration: HandlerRegistration) -> Handler:
+    async def _save(self, operation: str, actor: str, registration: HandlerRegistration) -> Handler:
         check_registration(registration)
         _locate(self._modules, registration.module_uri)
-        await self._kernel.store.operators.save_handler(self._kernel.settings.namespace, registration)
+        facet_name = registration.facet_name
+        before = next((asdict(old) for old in await self._registrations() if old.facet_name == facet_name), None)
+        entry = operation_entry(self._kernel.core, f"handlers.{operation}", facet_name, actor, before, asdict(registration))
+        await self._kernel.store.operators.save_handler(self._kernel.settings.namespace, registration, entry)
         entrypoint = f"{registration.entrypoint} of {registration.module_uri}"
         self._kernel.emit(Operated(f"handler of {registration.facet_name}: {entrypoint}", actor))
         return await self.get(registration.facet_name)

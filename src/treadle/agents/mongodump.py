@@ -107,7 +107,7 @@ class Mongodump:
                 await flows.publish(name, sources, actor="import")
             else:
                 await flows.adopt(document["compiled_ast"])
-                await self._engine.kernel.store.runs.publish_flow(
+                await self._engine.kernel.store.operators.publish_flow(
                     self._engine.kernel.settings.namespace, name, imported_id, "import"
                 )
         return imported_id != newest

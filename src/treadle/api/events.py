@@ -19,6 +19,7 @@ class EventConditions(TypedDict, total=False):
     run_id: Annotated[str | None, Doc("Only events of this run")]
     root_id: Annotated[str | None, Doc("Only events of this tree")]
     transition: Annotated[str | None, Doc("Only changes with this name", "succeed")]
+    actor: Annotated[str | None, Doc("Only changes by this person or program, such as a token's name", "ada")]
 
 
 class Event(TransitionRecord, frozen=True):

@@ -126,7 +126,7 @@ class TransitionRecord(ApiRecord, frozen=True):
 def _data(transition: TransitionRecord) -> str:
     if not isinstance(transition.data, dict):
         return words(transition.data)
-    return "; ".join(f"{name} {value}" for name, value in transition.data.items() if name != "traceback")
+    return "; ".join(f"{name} {words(value)}" for name, value in transition.data.items() if name != "traceback")
 
 
 TRANSITIONS = View(

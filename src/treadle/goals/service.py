@@ -29,6 +29,7 @@ from treadle.goals.decide import (
 from treadle.goals.reads import GoalReads
 from treadle.goals.records import LEVELS, TICKET, ObjectiveNotFound, Status
 from treadle.kernel.core import STORE_TIMEOUT
+from treadle.kernel.operations import operation_entry
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_limit, find_id
 from treadle.kernel.store.process import failpoint
@@ -96,7 +97,9 @@ class Objectives(GoalReads):
             )
             _check_size(objective)
             decision = Decision({}, new=[objective], tasks=[readiness_task(self._namespace, objective, "added", "add")])
-            answer = await self._commit(decision, _waits(objective_id, waited_for))
+            entry = operation_entry(self._core, "objectives.add", objective_id, actor, None, {"title": title})
+            touched, items = _waits(objective_id, waited_for)
+            answer = await self._commit(decision, (touched, (*items, *entry)))
             if objective.key is not None and (existing_id := answer.existing.get(objective.key)) not in (None, objective_id):
                 return await self.get(str(existing_id))
             if answer.verdict is not Verdict.DONE:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import builtins
 from types import SimpleNamespace
+from typing import Any
 
 from treadle.api.lists import DesiredWorkers, KeyLimit, KeyLimits, QueueStatus, TaskLists, TaskListStatus
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.core import Core, Service
+from treadle.kernel.operations import operation_entry
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.ports import LATER
+from treadle.kernel.store.units import Row
 from treadle.kernel.telemetry.events import Operated
 from treadle.model.access import Access
 from treadle.model.errors import InvalidPolicy, NotFound
@@ -100,15 +103,15 @@ class Lists(Service):
 
     async def pause(self, task_list: str, *, actor: str = "operator") -> TaskListStatus:
         """Stop claims from the list; running tasks continue. Other lists with the same limit keys may use their slots."""
-        return await self._set(task_list, f"task list {task_list} paused", actor, paused=True)
+        return await self._set("pause", task_list, f"task list {task_list} paused", actor, paused=True)
 
     async def resume(self, task_list: str, *, actor: str = "operator") -> TaskListStatus:
         """Resume a paused list, and let a draining one accept new work again."""
-        return await self._set(task_list, f"task list {task_list} resumed", actor, paused=False, accepting=True)
+        return await self._set("resume", task_list, f"task list {task_list} resumed", actor, paused=False, accepting=True)
 
     async def drain(self, task_list: str, *, actor: str = "operator") -> TaskListStatus:
         """Accept no more work in the list: enqueueing raises `ListDraining`. Existing tasks continue."""
-        return await self._set(task_list, f"task list {task_list} draining", actor, accepting=False)
+        return await self._set("drain", task_list, f"task list {task_list} draining", actor, accepting=False)
 
     async def set_policy(self, task_list: str, no_handler: str, *, actor: str = "operator") -> TaskListStatus:
         """Set the policy for tasks without a live handler: `wait`, or `ignore`, which ends them as ignored."""
@@ -117,7 +120,7 @@ class Lists(Service):
                 f"Unknown policy {no_handler!r} for tasks without a handler; use {' or '.join(NO_HANDLER_POLICIES)}."
             )
         return await self._set(
-            task_list, f"task list {task_list}, names without a handler: {no_handler}", actor, no_handler=no_handler
+            "set_policy", task_list, f"task list {task_list}, names without a handler: {no_handler}", actor, no_handler=no_handler
         )
 
     # limits
@@ -129,7 +132,10 @@ class Lists(Service):
         check_key(key, "limit key")
         if max_running is not None:
             check_count(max_running, "A limit")
-        queues = await self._store.operators.set_limit(self._namespace, key, max_running)
+        entry = operation_entry(
+            self._core, "lists.limit_key", key, actor, await self._limit_of(key, "max_running"), {"max_running": max_running}
+        )
+        queues = await self._store.operators.set_limit(self._namespace, key, max_running, entry)
         self._done(f"limit of {key}: {'none' if max_running is None else max_running}", actor, queues)
         return await self.limits()
 
@@ -144,7 +150,10 @@ class Lists(Service):
         check_key(key, "limit key")
         rate = None if rate is None else parse_rate(rate)
         burst = check_rate(rate, burst)
-        queues = await self._store.operators.set_key_rate(self._namespace, key, None if rate is None else float(rate), burst)
+        per_second = None if rate is None else float(rate)
+        after = {"rate": per_second, "burst": burst}
+        entry = operation_entry(self._core, "lists.limit_key_rate", key, actor, await self._limit_of(key, *after), after)
+        queues = await self._store.operators.set_key_rate(self._namespace, key, per_second, burst, entry)
         self._done(f"rate of key {key}: {Bucket(rate=rate, burst=burst).rate_text}", actor, queues)
         await self._store.notify((LATER,))  # a waker that sleeps for long learns of the next start
         return await self.limits()
@@ -181,7 +190,10 @@ class Lists(Service):
         rate = None if rate is None else parse_rate(rate)
         burst = check_rate(rate, burst)
         queue_id = await self._queue_id(task_list, name)
-        await self._store.operators.set_rate(queue_id, None if rate is None else float(rate), burst)
+        per_second = None if rate is None else float(rate)
+        after = {"rate": per_second, "burst": burst}
+        entry = await self._queue_entry("lists.limit_rate", queue_id, actor, after)
+        await self._store.operators.set_rate(queue_id, per_second, burst, entry)
         self._done(f"rate of {name} in list {task_list}: {Bucket(rate=rate, burst=burst).rate_text}", actor, (queue_id,))
         await self._store.notify(())  # workers claim from rate-limited queues differently: let them read the queues again
         return await self.get(task_list)
@@ -192,26 +204,30 @@ class Lists(Service):
         """Refuse new tasks of this name in the list (`BacklogFull`) beyond that many ready ones; None removes the limit."""
         if backlog_limit is not None:
             check_count(backlog_limit, "A backlog cap")
-        await self._store.operators.set_backlog_limit(await self._queue_id(task_list, name), backlog_limit)
+        queue_id = await self._queue_id(task_list, name)
+        entry = await self._queue_entry("lists.limit_backlog", queue_id, actor, {"backlog_limit": backlog_limit})
+        await self._store.operators.set_backlog_limit(queue_id, backlog_limit, entry)
         self._done(f"backlog of {name} in list {task_list}: {'any' if backlog_limit is None else backlog_limit}", actor, ())
         return await self.get(task_list)
 
-    async def _set(
-        self,
-        task_list: str,
-        act: str,
-        actor: str,
-        *,
-        paused: bool | None = None,
-        accepting: bool | None = None,
-        no_handler: str | None = None,
-    ) -> TaskListStatus:
-        await self._find(task_list)
-        queues = await self._store.operators.set_list(
-            self._namespace, task_list, paused=paused, accepting=accepting, no_handler=no_handler
-        )
+    async def _set(self, operation: str, task_list: str, act: str, actor: str, **changes: Any) -> TaskListStatus:
+        settings = await self._find(task_list)
+        before = {name: getattr(settings, name) for name in changes}
+        entry = operation_entry(self._core, f"lists.{operation}", task_list, actor, before, changes)
+        queues = await self._store.operators.set_list(self._namespace, task_list, **changes, entry=entry)
         self._done(act, actor, queues)
         return await self.get(task_list)
+
+    async def _limit_of(self, key: str, *names: str) -> dict[str, Any]:
+        """Return the limits of a key, for the log."""
+        limits = {limit.key: limit for limit in await self._store.operators.list_limits(self._namespace)}
+        return {name: getattr(limits.get(key), name, None) for name in names}
+
+    async def _queue_entry(self, operation: str, queue_id: int, actor: str, after: dict[str, Any]) -> tuple[Row, ...]:
+        """Return the entry of the log about new settings of a queue."""
+        (rule,) = [rule for rule in await self._store.operators.list_queue_rules() if rule.queue_id == queue_id]
+        before = {name: getattr(rule, name) for name in after}
+        return operation_entry(self._core, operation, f"{rule.queue.task_list}/{rule.queue.name}", actor, before, after)
 
     def _done(self, act: str, actor: str, queue_ids: tuple[int, ...]) -> None:
         self._emit(Operated(act, actor))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -20,10 +21,12 @@ from treadle.api.wire import Instant, record_of
 from treadle.kernel.bodies import PARTS, Bodies
 from treadle.kernel.core import Core, Service
 from treadle.kernel.external.rebuild import ExternalUpkeep
+from treadle.kernel.operations import operation_entry
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.health import findings
 from treadle.kernel.store.lookups import PAGE_LIMIT, check_limit
 from treadle.kernel.store.retention import START, Retention
+from treadle.kernel.store.units import Unit
 from treadle.kernel.store.verify import verify_page
 from treadle.kernel.telemetry.observer import CallTimer
 from treadle.model.errors import InvalidInput, StoreDamaged
@@ -110,15 +113,29 @@ class Maintenance(Service):
         ]
         return RetentionRules(rules.keep_completed_for, rules.keep_failed_for, lists)
 
-    async def keep(self, task_list: str, *, completed: float | None = None, failed: float | None = None) -> RetentionRule:
-        return self._rule(task_list, *await self._retention.keep(task_list, completed=completed, failed=failed))
+    async def keep(
+        self, task_list: str, *, completed: float | None = None, failed: float | None = None, actor: str = "operator"
+    ) -> RetentionRule:
+        own = {settings.task_list: settings for settings in await self._retention.keeps()}.get(task_list)
+        before = {"completed": own and _seconds(own.keep_completed_for), "failed": own and _seconds(own.keep_failed_for)}
+        entry = operation_entry(self._core, "store.keep", task_list, actor, before, {"completed": completed, "failed": failed})
+        return self._rule(task_list, *await self._retention.keep(task_list, completed=completed, failed=failed, entry=entry))
 
-    async def prune(self, *, older_than: float | None = None, dry_run: bool = False, after: str | None = None) -> PruneStep:
-        after = START if after is None else after
-        return await self._retention.prune_some(older_than=older_than, dry_run=dry_run, after=after)
+    async def prune(
+        self, *, older_than: float | None = None, dry_run: bool = False, after: str | None = None, actor: str = "operator"
+    ) -> PruneStep:
+        if after is None and not dry_run:
+            await self._enter("store.prune", "ended work", actor, {"older_than": older_than})
+        return await self._retention.prune_some(older_than=older_than, dry_run=dry_run, after=START if after is None else after)
 
-    async def prune_tree(self, member_id: str) -> PruneStep:
+    async def prune_tree(self, member_id: str, *, actor: str = "operator") -> PruneStep:
+        await self._enter("store.prune_tree", member_id, actor, None)
         return await self._retention.prune_tree(member_id)
+
+    async def _enter(self, operation: str, subject: str, actor: str, after: dict[str, Any] | None) -> None:
+        """Log an operation that takes several transactions, before it begins."""
+        entry = operation_entry(self._core, operation, subject, actor, None, after)
+        await self._committer.submit(Unit(rows=entry), self._patience)
 
     def _rule(self, task_list: str, completed_for: int | None, failed_for: int | None) -> RetentionRule:
         rules = self._retention.rules
@@ -127,3 +144,7 @@ class Maintenance(Service):
             rules.keep_completed_for if completed_for is None else completed_for,
             rules.keep_failed_for if failed_for is None else failed_for,
         )
+
+
+def _seconds(duration: int | None) -> float | None:
+    return None if duration is None else duration / 1000

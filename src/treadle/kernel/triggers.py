@@ -20,7 +20,9 @@ import msgspec
 
 from treadle.api.options import TargetOptions
 from treadle.api.tasks import TaskSpec
+from treadle.api.wire import to_builtins
 from treadle.kernel.core import Core, Service
+from treadle.kernel.operations import difference
 from treadle.kernel.queue.service import Queue, check_priority
 from treadle.kernel.record_service import B, RecordService
 from treadle.kernel.store.lookups import check_limit, current_run, every_record
@@ -201,9 +203,11 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
             body=text,
             task_id=tasks[0].id if tasks else None,
         )
-        rows: tuple[Row, ...] = (PutRecord(record), *((PutItems(record_id, items),) if items else ()))
+        data = encode(difference(None, self._settings(record)))
+        created = ChangeRecord(record_id, 0, text, "create", ACTIVE, ACTIVE, actor=actor, data=data)
+        rows: tuple[Row, ...] = (PutRecord(record), created, *((PutItems(record_id, items),) if items else ()))
         if paused:
-            rows = (*rows, ChangeRecord(record_id, 0, text, "pause", ACTIVE, PAUSED, actor=actor))
+            rows = (*rows, ChangeRecord(record_id, 1, text, "pause", ACTIVE, PAUSED, actor=actor))
         answer = await self.operate(Unit(tasks=tasks, rows=rows))
         if name in answer.existing:
             text = f"Another {self.words} has the name {name} already; remove it first, or choose another name."
@@ -232,6 +236,7 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
             else:
                 body = decide(self.load_shown(record)[1] if transition == "edit" else self.load(record), now)
                 text, tasks = self.save(body), [self.next_task(record.id, body, now)] if state == ACTIVE else []
+            after = msgspec.structs.replace(record, body=text, state=state)
             change = ChangeRecord(
                 record.id,
                 record.version,
@@ -241,6 +246,7 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
                 state,
                 ended=state in self.machine.final,
                 actor=actor,
+                data=encode(difference(self._settings(record), self._settings(after))),
                 task_id=tasks[0].id if tasks else None,
             )
             guard, settlement = replacing(
@@ -252,6 +258,11 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
 
         return await self._committer.transact(attempt, f"{transition} the {entity} {name}")
 
+    def _settings(self, record: Record) -> dict[str, Any]:
+        """Return what the log shows of a record before and after a change."""
+        shown = to_builtins(self.show(record))
+        return {name: value for name, value in shown.items() if name not in _NO_SETTINGS}
+
     def check_transition(self, record: Record, transition: str) -> str:
         """Return the state to which the transition leads, or raise `IllegalTransition`."""
         state = self.machine.target(record.state, transition)
@@ -259,6 +270,10 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
             name = record.name or record.id
             raise IllegalTransition(self.machine.entity, name, record.state, transition, self.machine.possible(record.state))
         return state
+
+
+_NO_SETTINGS = frozenset({"id", "state", "version", "task_id", "created_at", "updated_at", "error"})
+"""Fields of a shown record that operators do not set, or that the transition has."""
 
 
 T = TypeVar("T", bound=Triggers[Any, Any])

@@ -195,6 +195,7 @@ APPROVAL = StateMachine(
 )
 
 _ACTIVE_OR_PAUSED: dict[tuple[str, str], str] = {
+    ("active", "create"): "active",
     ("active", "edit"): "active",
     ("paused", "edit"): "paused",
     ("active", "pause"): "paused",
@@ -221,7 +222,12 @@ ALERT_RULE = StateMachine(
     "alert_rule",
     "active",
     frozenset({"removed"}),
-    {("active", "edit"): "active", ("active", "silence"): "active", ("active", "remove"): "removed"},
+    {
+        ("active", "create"): "active",
+        ("active", "edit"): "active",
+        ("active", "silence"): "active",
+        ("active", "remove"): "removed",
+    },
 )
 
 ALERT = StateMachine("alert", "firing", frozenset({"resolved"}), {("firing", "resolve"): "resolved"})
@@ -267,6 +273,9 @@ DECLARATIONS = StateMachine("declarations", "current", frozenset(), {("current",
 
 THREAD = StateMachine("thread", "kept", frozenset({"removed"}), {("kept", "remove"): "removed"})
 """The checkpoints of one thread of an agent framework; they are items of the record, and its task is the writer."""
+
+OPERATION = StateMachine("operation", "done", frozenset({"done"}), {("done", "perform"): "done"})
+"""An operator's change of something without a history of its own, such as a setting; written in one commit with the change."""
 
 OBJECTIVE = StateMachine(
     "objective",
@@ -331,6 +340,7 @@ MACHINES: dict[str, StateMachine] = {
         REQUEST,
         DECLARATIONS,
         THREAD,
+        OPERATION,
         *GOAL_MACHINES,
     )
 }

@@ -53,16 +53,14 @@ async def go_back(session: Session, limit: Limit) -> set[int]:
     return {row[0] for row in await session.fetch("admit_others", **key, queue_ids=queue_ids, most=BATCH)}
 
 
-async def set_limit(session: Session, namespace: str, key: str, max_running: int | None) -> set[int]:
-    """Set an operator's maximum of a key, in bounded transactions; return the queues in which tasks became ready."""
+async def set_limit(session: Session, namespace: str, key: str, max_running: int | None) -> None:
+    """Set an operator's maximum of a key; `apply_limit` must follow."""
     await _change(session, namespace, key, "drop_max" if max_running is None else "set_limit", max_running=max_running)
-    return await apply_limit(session, namespace, key)
 
 
-async def set_key_rate(session: Session, namespace: str, key: str, rate: float | None, burst: int | None) -> set[int]:
-    """Set the rate of a key, in bounded transactions; return the queues in which tasks became ready."""
+async def set_key_rate(session: Session, namespace: str, key: str, rate: float | None, burst: int | None) -> None:
+    """Set the rate of a key; `apply_limit` must follow."""
     await _change(session, namespace, key, "drop_rate" if rate is None else "set_key_rate", rate=rate, burst=burst)
-    return await apply_limit(session, namespace, key)
 
 
 async def _change(session: Session, namespace: str, key: str, statement: str, **values: float | None) -> None:
@@ -92,7 +90,9 @@ async def set_handler_key(session: Session, namespace: str, name: str, key: str 
 
 
 async def apply_limit(session: Session, namespace: str, key: str, name: str | None = None) -> set[int]:
-    """Let a changed limit apply to existing tasks, those of the handler `name` included; return the queues with ready tasks."""
+    """Let a changed limit apply to existing tasks, those of the handler `name` included, in bounded transactions; return the queues
+    with ready tasks.
+    """
     if name is None and key.startswith(HANDLER_KEY):
         name = key.removeprefix(HANDLER_KEY)
     ready: set[int] = set()

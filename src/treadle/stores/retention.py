@@ -13,8 +13,10 @@ import msgspec
 
 from treadle.kernel.store.database import Port, reads, writes
 from treadle.kernel.store.queries import Pruned, PrunePage, Rules
+from treadle.kernel.store.units import Row
 from treadle.stores.rules.encoding import RUNS, first_id
 from treadle.stores.session import Session
+from treadle.stores.writes import write_entry
 
 NOWHERE = (first_id(0), first_id(0))
 """An empty range of ids."""
@@ -85,9 +87,19 @@ class RetentionPort(Port):
         blobs = await drop_uses(session, trees)
         return Pruned(len(trees), len(members), transitions, lines, len(runs), len(steps), blobs, len(records), outcomes, chunks)
 
-    async def set_keep(self, namespace: str, task_list: str, completed_for: int | None, failed_for: int | None) -> None:
+    @writes
+    async def set_keep(
+        self,
+        session: Session,
+        namespace: str,
+        task_list: str,
+        completed_for: int | None,
+        failed_for: int | None,
+        entry: tuple[Row, ...] = (),
+    ) -> None:
+        await write_entry(session, entry)
         values = {"completed_for": completed_for, "failed_for": failed_for}
-        await self._database.execute("set_keep", namespace=namespace, task_list=task_list, **values)
+        await session.execute("set_keep", namespace=namespace, task_list=task_list, **values)
 
     @writes
     async def prune_rest(self, session: Session, limit: int, keep_servers_for: int, keep_records_for: int) -> tuple[int, int, int]:

@@ -20,15 +20,22 @@ from treadle.kernel.store.queries import (
     Touch,
 )
 from treadle.kernel.store.transfer import NamespaceImport, StoredRow
+from treadle.kernel.store.units import Row
+from treadle.model.errors import StoreBusy
 from treadle.model.lists import Limit, QueueRule, TaskList
 from treadle.model.names import QueueKey
 from treadle.model.records import HandlerRegistration
+from treadle.model.runs import FlowVersion
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Server, Task
 from treadle.stores import leases, limits
 from treadle.stores.rules.encoding import registration_of, server_of
 from treadle.stores.rules.namespaces import from_common
 from treadle.stores.session import Session
+from treadle.stores.writes import write_entry
+
+_TRIES = 20
+"""Attempts to publish the next version of a flow while other processes publish it too."""
 
 TableRow = tuple[str, StoredRow]
 """The name of a table and one of its rows."""
@@ -56,9 +63,11 @@ class OperatorPort(ReadPort):
         paused: bool | None = None,
         accepting: bool | None = None,
         no_handler: str | None = None,
+        entry: tuple[Row, ...] = (),
     ) -> tuple[int, ...]:
         names = {"namespace": namespace, "task_list": task_list}
         async with session.transaction():
+            await write_entry(session, entry)
             await session.coordinate("lock_lists")
             await session.execute("set_list", **names, paused=paused, accepting=accepting, no_handler=no_handler)
             queues = {row[0] for row in await session.fetch("mark_list", **names)}
@@ -67,25 +76,41 @@ class OperatorPort(ReadPort):
                 queues |= await limits.admit(session, {(namespace, row[0]) for row in keys})
         return tuple(sorted(queues))
 
-    async def set_rate(self, queue_id: int, rate: float | None, burst: int | None) -> None:
-        await self._database.execute("set_rate", queue_id=queue_id, rate=rate, burst=burst)
+    @writes
+    async def set_rate(
+        self, session: Session, queue_id: int, rate: float | None, burst: int | None, entry: tuple[Row, ...] = ()
+    ) -> None:
+        await write_entry(session, entry)
+        await session.execute("set_rate", queue_id=queue_id, rate=rate, burst=burst)
 
     @uses
-    async def set_limit(self, session: Session, namespace: str, key: str, max_running: int | None) -> tuple[int, ...]:
-        return tuple(sorted(await limits.set_limit(session, namespace, key, max_running)))
+    async def set_limit(
+        self, session: Session, namespace: str, key: str, max_running: int | None, entry: tuple[Row, ...] = ()
+    ) -> tuple[int, ...]:
+        async with session.transaction():
+            await write_entry(session, entry)
+            await limits.set_limit(session, namespace, key, max_running)
+        return tuple(sorted(await limits.apply_limit(session, namespace, key)))
 
     @uses
     async def set_key_rate(
-        self, session: Session, namespace: str, key: str, rate: float | None, burst: int | None
+        self, session: Session, namespace: str, key: str, rate: float | None, burst: int | None, entry: tuple[Row, ...] = ()
     ) -> tuple[int, ...]:
-        return tuple(sorted(await limits.set_key_rate(session, namespace, key, rate, burst)))
+        async with session.transaction():
+            await write_entry(session, entry)
+            await limits.set_key_rate(session, namespace, key, rate, burst)
+        return tuple(sorted(await limits.apply_limit(session, namespace, key)))
 
     @uses
     async def set_handler_key(self, session: Session, namespace: str, name: str, key: str | None) -> tuple[int, ...]:
         return tuple(sorted(await limits.set_handler_key(session, namespace, name, key)))
 
-    async def set_backlog_limit(self, queue_id: int, backlog_limit: int | None) -> None:
-        await self._database.execute("set_backlog_limit", queue_id=queue_id, backlog_limit=backlog_limit)
+    @writes
+    async def set_backlog_limit(
+        self, session: Session, queue_id: int, backlog_limit: int | None, entry: tuple[Row, ...] = ()
+    ) -> None:
+        await write_entry(session, entry)
+        await session.execute("set_backlog_limit", queue_id=queue_id, backlog_limit=backlog_limit)
 
     async def list_limits(self, namespace: str) -> list[Limit]:
         return await self._database.fetch_as(Limit, "list_limits", namespace=namespace)
@@ -96,11 +121,29 @@ class OperatorPort(ReadPort):
     async def list_handler_keys(self, namespace: str) -> dict[str, str]:
         return dict(await self._database.fetch("list_handler_keys", namespace=namespace))
 
+    @writes
+    async def publish_flow(
+        self, session: Session, namespace: str, name: str, flow_id: str, actor: str, entry: tuple[Row, ...] = ()
+    ) -> FlowVersion:
+        values = {"namespace": namespace, "name": name}
+        for _ in range(_TRIES):
+            if inserted := await session.fetch_as(FlowVersion, "publish_flow", **values, flow_id=flow_id, actor=actor):
+                await write_entry(session, entry)
+                return inserted[0]
+            newest = await session.fetch_as(FlowVersion, "find_flow_version", **values, version=None)
+            if newest and newest[0].flow_id == flow_id:
+                return newest[0]
+        raise StoreBusy(f"Other processes are publishing the flow {name}; try again.")
+
     async def list_handlers(self, namespace: str) -> list[HandlerRegistration]:
         return [registration_of(row) for row in await self._database.fetch("list_handlers", namespace=namespace)]
 
-    async def save_handler(self, namespace: str, registration: HandlerRegistration) -> None:
-        await self._database.execute(
+    @writes
+    async def save_handler(
+        self, session: Session, namespace: str, registration: HandlerRegistration, entry: tuple[Row, ...] = ()
+    ) -> None:
+        await write_entry(session, entry)
+        await session.execute(
             "save_handler",
             namespace=namespace,
             facet_name=registration.facet_name,
@@ -113,8 +156,12 @@ class OperatorPort(ReadPort):
             metadata=msgspec.json.encode(registration.metadata).decode(),
         )
 
-    async def delete_handler(self, namespace: str, facet_name: str) -> bool:
-        return await self._database.execute("delete_handler", namespace=namespace, facet_name=facet_name) > 0
+    @writes
+    async def delete_handler(self, session: Session, namespace: str, facet_name: str, entry: tuple[Row, ...] = ()) -> bool:
+        if not await session.execute("delete_handler", namespace=namespace, facet_name=facet_name):
+            return False
+        await write_entry(session, entry)
+        return True
 
 
 def queue_rule(

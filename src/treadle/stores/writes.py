@@ -391,6 +391,12 @@ async def write_records(session: Session, units: Mapping[int, Unit]) -> dict[int
     return {}
 
 
+async def write_entry(session: Session, rows: tuple[Row, ...]) -> None:
+    """Write the new records of an entry of the log, inside the caller's transaction."""
+    if rows:
+        await write_records(session, {0: Unit(rows=rows)})
+
+
 async def _insert_records(session: Session, new: Sequence[tuple[int, Record]]) -> None:
     """Insert the records, because only that shows whether they are new."""
     records = sorted((record for _, record in new), key=lambda record: (record.name or "", record.id))

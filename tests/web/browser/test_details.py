@@ -60,8 +60,8 @@ async def test_a_function_is_started_from_a_form_fails_and_shows_the_item_and_th
     await page.locator("ol.tree summary").first.click()
     await page.get_by_role("link", name="Attempts, log and error").click()
     await expect(page.get_by_label("Traceback")).to_contain_text("the row is bad")
-    await page.get_by_text("Fork from here with other inputs").click()
-    await page.get_by_label("Inputs, as JSON").fill('{"rows": [1, 3]}')
+    await page.get_by_role("link", name="Fork from here").click()
+    await page.get_by_label("Inputs to override").fill('{"rows": [1, 3]}')
     await page.get_by_role("button", name="Fork", exact=True).click()
     await shop.sees("Forked from")
     forked = page.url.rpartition("/")[2]

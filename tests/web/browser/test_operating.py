@@ -92,7 +92,8 @@ async def test_a_run_is_forked_from_one_of_its_steps(screen: Screen):
         await screen.engine.run_result(run, timeout=BOUND)
         await screen.go(f"/runs/{run.id}")
         await screen.page.get_by_role("link", name="paid", exact=True).first.click()
-        await screen.page.get_by_role("button", name="Fork from here").click()
+        await screen.page.get_by_role("link", name="Fork from here").click()
+        await screen.page.get_by_role("button", name="Fork", exact=True).click()
         await screen.sees("Forked from")
         assert run.id not in screen.page.url
         await screen.page.locator("p.facts .badge", has_text="completed").wait_for()

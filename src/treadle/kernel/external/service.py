@@ -38,6 +38,7 @@ from treadle.kernel.external.records import (
     show_job,
     submission_rows,
 )
+from treadle.kernel.operations import operation_entry
 from treadle.kernel.queue.decide import (
     BACK_OFF_FOR,
     TaskDecision,
@@ -353,8 +354,11 @@ class ExternalJobs(ExternalJobReads):
             )
         return task
 
-    async def rebuild(self, *, limit: int = 500, before: str | None = None) -> ExternalJobsRebuilt:
+    async def rebuild(self, *, limit: int = 500, before: str | None = None, actor: str = "operator") -> ExternalJobsRebuilt:
         """Rebuild up to `limit` records from their events, newest first, older than `before`."""
+        if before is None:
+            entry = operation_entry(self._core, "external_jobs.rebuild", "external jobs", actor)
+            await self._committer.submit(Unit(rows=entry), self._patience)
         return await ExternalUpkeep(self._core).rebuild_page(before, limit)
 
     async def cancel(self, job_id: Ref, *, actor: str = "operator", reason: str | None = None) -> ExternalJob:

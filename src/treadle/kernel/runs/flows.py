@@ -15,6 +15,7 @@ import msgspec
 
 from treadle.api.flows import SourceText
 from treadle.kernel.core import Core, Service
+from treadle.kernel.operations import operation_entry
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.store.queries import RunFilter
 from treadle.kernel.store.units import PutFlow, Unit
@@ -123,7 +124,11 @@ class Flows(Service):
         stored = await self._store.runs.find_flow(flow.id)
         anew = stored is not None and not self._is_readable(stored)
         await self._committer.submit(Unit(rows=(PutFlow(flow, anew),)), self._patience)
-        return await self._store.runs.publish_flow(self._namespace, name, flow.id, actor)
+        newest = await self._store.runs.find_flow_version(self._namespace, name)
+        before = None if newest is None else {"flow_id": newest.flow_id, "version": newest.version}
+        after = {"flow_id": flow.id, "version": 1 if newest is None else newest.version + 1}
+        entry = operation_entry(self._core, "flows.publish", name, actor, before, after)
+        return await self._store.operators.publish_flow(self._namespace, name, flow.id, actor, entry)
 
     def complete(self, program: Mapping[str, Any]) -> tuple[Flow, Program]:
         """Complete a compiled program that came without sources; raises `InvalidProgram` if it is invalid."""

@@ -31,7 +31,6 @@ from treadle.kernel.store.queries import (
 )
 from treadle.kernel.store.records import EffectFilter, RecordFilter
 from treadle.kernel.store.units import Seen
-from treadle.model.errors import StoreBusy
 from treadle.model.ids import id_time
 from treadle.model.records import EffectOutcome, Message, Record, RecordItem, Stream, StreamChunk
 from treadle.model.runs import ACTIVITY_KINDS, Flow, FlowVersion, Run, Step
@@ -47,7 +46,6 @@ _decode_transition = msgspec.json.Decoder(Transition).decode
 _decode_transitions = msgspec.json.Decoder(list[Transition]).decode
 _decode_task = msgspec.json.Decoder(Task).decode
 _ID_STATEMENTS = {"run": "list_run_ids", "task": "list_task_ids", "step": "list_step_ids"}
-_TRIES = 20
 _LAST_SEQ = 2**62
 
 
@@ -306,18 +304,6 @@ class RunStore(ReadPort):
     async def find_flow(self, flow_id: str) -> Flow | None:
         """Return the flow with that digest."""
         return await self._find(Flow, "find_flow", id=flow_id)
-
-    @writes
-    async def publish_flow(self, session: Statements, namespace: str, name: str, flow_id: str, actor: str) -> FlowVersion:
-        """Publish the flow as the next version of the name; if it already is the newest version, change nothing."""
-        values = {"namespace": namespace, "name": name}
-        for _ in range(_TRIES):
-            if inserted := await session.fetch_as(FlowVersion, "publish_flow", **values, flow_id=flow_id, actor=actor):
-                return inserted[0]
-            newest = await session.fetch_as(FlowVersion, "find_flow_version", **values, version=None)
-            if newest and newest[0].flow_id == flow_id:
-                return newest[0]
-        raise StoreBusy(f"Other processes are publishing the flow {name}; try again.")
 
     async def find_flow_version(self, namespace: str, name: str, version: int | None = None) -> FlowVersion | None:
         """Return a version of a published flow, the newest by default."""

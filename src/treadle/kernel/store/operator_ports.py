@@ -17,8 +17,10 @@ from treadle.kernel.store.queries import (
     Sighting,
     Touch,
 )
+from treadle.kernel.store.units import Row
 from treadle.model.lists import Limit, QueueRule, TaskList
 from treadle.model.records import HandlerRegistration
+from treadle.model.runs import FlowVersion
 from treadle.model.tasks import Claim, Server
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ class ServerStore(Protocol):
 
 
 class OperatorStore(Protocol):
-    """Settings that operators change at run time."""
+    """Settings that operators change at run time. The rows of an `entry` of the log are written in the same transaction."""
 
     async def list_lists(self) -> list[TaskList]:
         """Return the lists that have settings; all other lists have the defaults."""
@@ -117,6 +119,7 @@ class OperatorStore(Protocol):
         paused: bool | None = None,
         accepting: bool | None = None,
         no_handler: str | None = None,
+        entry: tuple[Row, ...] = (),
     ) -> tuple[int, ...]:
         """Change the settings that are not None, for all queues of the list, including queues created later.
 
@@ -126,10 +129,10 @@ class OperatorStore(Protocol):
     async def list_queue_rules(self) -> list[QueueRule]:
         """Return all queues with their settings."""
 
-    async def set_rate(self, queue_id: int, rate: float | None, burst: int | None) -> None:
+    async def set_rate(self, queue_id: int, rate: float | None, burst: int | None, entry: tuple[Row, ...] = ()) -> None:
         """Limit claims to `rate` tasks per second with bursts of up to `burst`; None removes the rate."""
 
-    async def set_backlog_limit(self, queue_id: int, backlog_limit: int | None) -> None:
+    async def set_backlog_limit(self, queue_id: int, backlog_limit: int | None, entry: tuple[Row, ...] = ()) -> None:
         """Refuse new tasks when the queue has `backlog_limit` ready tasks; None removes the cap."""
 
     async def list_limits(self, namespace: str) -> list[Limit]:
@@ -138,14 +141,16 @@ class OperatorStore(Protocol):
     async def list_admitted(self, namespace: str, key: str, limit: int) -> list[str]:
         """Return the ids of up to `limit` admitted tasks of the key."""
 
-    async def set_limit(self, namespace: str, key: str, max_running: int | None) -> tuple[int, ...]:
+    async def set_limit(self, namespace: str, key: str, max_running: int | None, entry: tuple[Row, ...] = ()) -> tuple[int, ...]:
         """Set an operator's limit of the key; None removes it. Returns the queues in which tasks became ready.
 
         For the key of a handler (`handler:NAME`), all tasks of that name without a key get it, including existing ones.
         Tasks that run when a limit is set or lowered continue; no other task of the key starts until there is room.
         """
 
-    async def set_key_rate(self, namespace: str, key: str, rate: float | None, burst: int | None) -> tuple[int, ...]:
+    async def set_key_rate(
+        self, namespace: str, key: str, rate: float | None, burst: int | None, entry: tuple[Row, ...] = ()
+    ) -> tuple[int, ...]:
         """Let tasks of the key start at `rate` per second with bursts of up to `burst`; None removes the rate.
 
         Of any span of t seconds, no more than `burst + rate * t` claims of the key's tasks fall into it, across all workers. A
@@ -162,14 +167,17 @@ class OperatorStore(Protocol):
     async def list_handler_keys(self, namespace: str) -> dict[str, str]:
         """Return the limit keys of handlers by name."""
 
+    async def publish_flow(self, namespace: str, name: str, flow_id: str, actor: str, entry: tuple[Row, ...] = ()) -> FlowVersion:
+        """Publish the flow as the next version of the name; write nothing if it already is the newest version."""
+
     async def list_handlers(self, namespace: str) -> list[HandlerRegistration]:
         """Return the handler registrations of the namespace, by name."""
 
-    async def save_handler(self, namespace: str, registration: HandlerRegistration) -> None:
+    async def save_handler(self, namespace: str, registration: HandlerRegistration, entry: tuple[Row, ...] = ()) -> None:
         """Insert or replace the registration of that facet; `created` keeps its first value, `updated` becomes now."""
 
-    async def delete_handler(self, namespace: str, facet_name: str) -> bool:
-        """Remove the registration; return False if there was none."""
+    async def delete_handler(self, namespace: str, facet_name: str, entry: tuple[Row, ...] = ()) -> bool:
+        """Remove the registration; return False, and write nothing, if there was none."""
 
 
 class RetentionStore(Protocol):
@@ -202,7 +210,9 @@ class RetentionStore(Protocol):
         effect outcomes and streams go with their tree.
         """
 
-    async def set_keep(self, namespace: str, task_list: str, completed_for: int | None, failed_for: int | None) -> None:
+    async def set_keep(
+        self, namespace: str, task_list: str, completed_for: int | None, failed_for: int | None, entry: tuple[Row, ...] = ()
+    ) -> None:
         """Set the list's own retention times; None means the default."""
 
     async def prune_rest(self, limit: int, keep_servers_for: int, keep_records_for: int) -> tuple[int, int, int]:

@@ -18,6 +18,7 @@ from treadle.api.store import PruneStep
 from treadle.kernel.store.lookups import find_id, is_short
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Pruned, Rules
+from treadle.kernel.store.units import Row
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, NotFound, Refused
 from treadle.model.ids import parse_id
@@ -122,12 +123,13 @@ class Retention:
         return TIDY if page.cursor is None else page.cursor
 
     async def keep(
-        self, task_list: str, *, completed: Duration | None = None, failed: Duration | None = None
+        self, task_list: str, *, completed: Duration | None = None, failed: Duration | None = None, entry: tuple[Row, ...] = ()
     ) -> tuple[int | None, int | None]:
         """Set the list's own retention times; None means the default. Returns them in milliseconds."""
         completed_for = None if completed is None else milliseconds(completed, "completed")
         failed_for = None if failed is None else milliseconds(failed, "failed")
-        await self._store.retention.set_keep(self._namespace, check_name(task_list, "task list"), completed_for, failed_for)
+        check_name(task_list, "task list")
+        await self._store.retention.set_keep(self._namespace, task_list, completed_for, failed_for, entry)
         return completed_for, failed_for
 
     async def keeps(self) -> list[TaskList]:

@@ -9,7 +9,7 @@ import asyncpg
 
 from treadle.kernel.store.database import DeadLetterStore, LogStore, RecordStore, RunStore, StreamStore, TraceStore
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.units import Unit, UnitAnswer
+from treadle.kernel.store.units import Row, Unit, UnitAnswer
 from treadle.kernel.store.usage import UsageStore
 from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen
@@ -145,8 +145,8 @@ class Operators(OperatorPort):
 
     _database: PostgresDatabase
 
-    async def set_rate(self, queue_id: int, rate: float | None, burst: int | None) -> None:
-        await super().set_rate(queue_id, rate, burst)
+    async def set_rate(self, queue_id: int, rate: float | None, burst: int | None, entry: tuple[Row, ...] = ()) -> None:
+        await super().set_rate(queue_id, rate, burst, entry)
         await self._database.list_queues()
 
 
