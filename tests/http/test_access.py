@@ -233,15 +233,19 @@ async def test_a_session_ends_with_its_token(closed: Stage):
         assert (await client.get("/v1/tasks")).status_code == 401
 
 
-async def test_failed_logins_are_limited_and_block_valid_ones_until_the_limit_resets(stage: Stage):
+async def test_failed_logins_are_limited_and_shut_out_nobody_behind_the_same_proxy(stage: Stage):
     secret = await stage.token()
     async with stage.client() as client:
         for _ in range(PER_ADDRESS):
             assert (await client.post("/login", json={"token": "wrong"})).status_code == 401
-        answer = await client.post("/login", json={"token": secret})
+        answer = await client.post("/login", json={"token": "wrong"})
         assert (answer.status_code, code(answer)) == (429, "too_many_attempts")
-        stage.clock.advance(int(answer.headers["Retry-After"]))
         assert (await client.post("/login", json={"token": secret})).status_code == 200
+        link = state_of(stage.app).callers.offer_sign_in(secret)
+        assert (await client.get("/sign-in", params={"code": "wrong"})).status_code == 429
+        assert (await client.get("/sign-in", params={"code": link})).status_code == 200
+        stage.clock.advance(int(answer.headers["Retry-After"]))
+        assert (await client.post("/login", json={"token": "wrong"})).status_code == 401
 
 
 async def test_another_site_can_neither_log_a_user_in_nor_out(stage: Stage):

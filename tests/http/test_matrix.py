@@ -64,7 +64,7 @@ async def guarded() -> AsyncIterator[Stage]:
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
         stage = Stage(engine, clock, make_app(engine))
-        state_of(stage.app).callers.logins = FailedLogins(clock, per_address=10**6, overall=10**6)
+        state_of(stage.app).callers.logins = FailedLogins(clock, per_address=10**6)
         yield stage
 
 

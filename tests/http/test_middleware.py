@@ -10,7 +10,7 @@ import pytest
 from tests.http.conftest import Stage
 
 from treadle.interfaces.http.app import make_app
-from treadle.interfaces.http.middleware import BODY_OVERHEAD, SAFE
+from treadle.interfaces.http.middleware import BODY_OVERHEAD, HEADERS_LIMIT, MAX_HEADERS, SAFE
 from treadle.interfaces.web.site import add_pages
 from treadle.kernel.store.committer import MAX_QUEUED_ROWS
 from treadle.model.errors import StoreUnavailable
@@ -30,6 +30,16 @@ async def test_an_id_that_the_caller_gives_is_kept_if_it_can_be_one(stage: Stage
         assert (await client.get("/health", headers={"X-Request-Id": "abc-1"})).headers["X-Request-Id"] == "abc-1"
         for odd in ("two words", "x" * 101, "a\tb"):
             assert (await client.get("/health", headers={"X-Request-Id": odd})).headers["X-Request-Id"] != odd
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/tasks", "/login", "/nowhere"])
+async def test_a_request_with_too_many_or_too_large_headers_is_refused(stage: Stage, path: str):
+    async with stage.client() as client:
+        few = [(f"x-{number}", "1") for number in range(MAX_HEADERS - len(client.headers) - 1)]
+        assert (await client.get(path, headers=few)).status_code != 431
+        for headers in ([(f"x-{number}", "1") for number in range(5000)], [("x-long", "x" * HEADERS_LIMIT)], [("x", "1")] * 200):
+            answer = await client.get(path, headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (431, "headers_too_large")
 
 
 async def test_a_body_declared_too_large_is_refused(stage: Stage):

@@ -50,7 +50,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     clock, path = ManualClock(), tmp_path / "treadle.db"
     async with Engine(f"sqlite:///{path}", clock=clock) as engine:
         stage = Stage(engine, clock, make_app(engine, more=[add_pages]))
-        state_of(stage.app).callers.logins = FailedLogins(clock, per_address=10**6, overall=10**6)
+        state_of(stage.app).callers.logins = FailedLogins(clock, per_address=10**6)
         ids = await populate(engine, tmp_path)
         with closing(connect_for_reading(path)) as line:
             yield World(stage, sqlite_rows(line), ids)

@@ -15,7 +15,7 @@ import httpx
 import httpx2
 import pytest
 import pytest_asyncio
-from joserfc import jwt
+from joserfc import jws, jwt
 from joserfc.jwk import OctKey
 from mcp import Client
 from mcp.client.auth import OAuthClientProvider
@@ -243,3 +243,51 @@ async def test_our_own_tokens_still_count_and_an_incomplete_setting_is_refused(a
             assert (await http.get("/.well-known/oauth-protected-resource")).status_code == 404
             token = issuer.token(issuer.now(), RESOURCE)
             assert (await http.get("/v1/runs", headers={"Authorization": f"Bearer {token}"})).status_code == 401
+
+
+ODD_VALUES: tuple[Any, ...] = (
+    *(None, True, 0, -1, 1.5, 10**11, 10**30, -(10**30), 1e300, float("inf"), float("nan"), 253_402_300_800),
+    *("", "x", "\x00", "\ud800", "x" * 300, [], {}, [[]], {"a": 1}, ["treadle:read", 7, None], [{}]),
+)
+
+
+@pytest.mark.parametrize("claim", ["exp", "nbf", "iat", "iss", "aud", "sub", "jti", "scope", "scp"])
+async def test_odd_claims_of_signed_tokens_are_answered_and_no_error_of_the_server(app: Starlette, issuer: Issuer, claim: str):
+    now = app.state.treadle.engine.kernel.clock.now() // 1000
+    good = issuer.token(now, RESOURCE)
+    async with client_of(app) as http:
+        for value in ODD_VALUES[1:]:
+            token = signed(issuer, {**claims_of(good), claim: value})
+            answer = await http.get("/session", headers={"Authorization": f"Bearer {token}"})
+            assert answer.status_code in (200, 401), (claim, value, answer.text)
+            if claim == "exp":
+                assert answer.status_code == (200 if value == 10**11 else 401), value
+
+
+@pytest.mark.parametrize("name", ["kid", "typ", "alg", "crit", "b64", "zip", "jwk", "jku", "x5c", "cty"])
+async def test_odd_headers_of_tokens_are_answered_and_no_error_of_the_server(app: Starlette, issuer: Issuer, name: str):
+    now = app.state.treadle.engine.kernel.clock.now() // 1000
+    head, body, signature = issuer.token(now, RESOURCE).split(".")
+    async with client_of(app) as http:
+        for value in ODD_VALUES:
+            changed = encoded({**decoded(head), name: value})
+            answer = await http.get("/session", headers={"Authorization": f"Bearer {changed}.{body}.{signature}"})
+            assert answer.status_code == 401, (name, value, answer.text)
+
+
+def claims_of(token: str) -> dict[str, Any]:
+    return decoded(token.split(".")[1])
+
+
+def decoded(part: str) -> dict[str, Any]:
+    return dict(json.loads(base64.urlsafe_b64decode(part + "==")))
+
+
+def encoded(value: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+
+def signed(issuer: Issuer, claims: dict[str, Any]) -> str:
+    """A token of the issuer with any claims, which a library might refuse to sign."""
+    header = {"alg": "ES256", "kid": issuer.key.kid, "typ": "at+jwt"}
+    return jws.serialize_compact(header, json.dumps(claims).encode(), issuer.key)

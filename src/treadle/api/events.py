@@ -7,7 +7,7 @@ from typing import Annotated, Protocol, TypedDict, Unpack
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc
-from treadle.api.tasks import TransitionRecord
+from treadle.api.tasks import TransitionRecord, describe_data
 from treadle.api.view import Column, View
 
 
@@ -57,6 +57,14 @@ _PAGES = {
     "alert_rule": "/alerts?rule={entity_id}",
     "external_production_record": "/external-jobs/{entity_id}",
 }
+
+
+def _change(event: Event) -> str | None:
+    """The operation of an operator, with the values before and after."""
+    is_change = isinstance(event.data, dict) and not {"operation", "before", "after"}.isdisjoint(event.data)
+    return describe_data(event) if is_change else None
+
+
 EVENT = View(
     Event,
     columns=(
@@ -69,6 +77,7 @@ EVENT = View(
         Column("to", "to_state", "state"),
         Column("run", "run_id", spare=True, link="/runs/{run_id}"),
         Column("by", "actor"),
+        Column("change", _change, spare=True, limit=120),
     ),
     empty="No events.",
 )

@@ -123,7 +123,8 @@ class TransitionRecord(ApiRecord, frozen=True):
     data: Json
 
 
-def _data(transition: TransitionRecord) -> str:
+def describe_data(transition: TransitionRecord) -> str:
+    """The data of a transition in one line."""
     if not isinstance(transition.data, dict):
         return words(transition.data)
     return "; ".join(f"{name} {words(value)}" for name, value in transition.data.items() if name != "traceback")
@@ -138,7 +139,7 @@ TRANSITIONS = View(
         Column("from", "from_state", "state"),
         Column("to", "to_state", "state"),
         Column("by", "actor"),
-        Column("data", _data),
+        Column("data", describe_data),
     ),
     brief=("at", "transition", "to_state", "actor"),
 )

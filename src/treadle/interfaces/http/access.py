@@ -79,16 +79,12 @@ class Callers:
 
     async def sign_in(self, request: Request, code: str) -> str:
         """Open a session with the code of the link and return its cookie; `Unauthorized` if it is wrong, used or too old."""
-        address = address_of(request)
-        self.logins.check(address)
         link, now = self._link, self._engine.kernel.clock.monotonic()
         if link is None or not hmac.compare_digest(code.encode(), link.code.encode()) or now >= link.until:
-            self.logins.failed(address)
+            self.logins.failed(address_of(request))
             raise Unauthorized("unknown")
         self._link = None
-        opened = await self._engine.kernel.sessions.open(link.secret)
-        self.logins.succeeded(address)
-        return opened.cookie
+        return (await self._engine.kernel.sessions.open(link.secret)).cookie
 
     async def find(self, request: Request, *, csrf: str | None = None) -> Access:
         """The access of the caller; `csrf` is the token of a form.
@@ -134,14 +130,11 @@ class Callers:
     async def log_in(self, request: Request, secret: str) -> tuple[str, SessionAccess]:
         """Open a session with a token; returns its cookie and its access."""
         check_origin(request)
-        address = address_of(request)
-        self.logins.check(address)
         try:
             opened = await self._engine.kernel.sessions.open(secret)
         except Unauthorized:
-            self.logins.failed(address)
+            self.logins.failed(address_of(request))
             raise
-        self.logins.succeeded(address)
         return opened.cookie, SessionAccess(opened.access, opened.csrf)
 
     async def log_out(self, request: Request) -> None:
@@ -156,9 +149,7 @@ class Callers:
         try:
             return await self._engine.kernel.tokens.find_access(secret)
         except Unauthorized:
-            address = address_of(request)
-            self.logins.check(address)
-            self.logins.failed(address)
+            self.logins.failed(address_of(request))
             raise
 
 
@@ -237,6 +228,8 @@ PROTECTED_RESOURCE = "/.well-known/oauth-protected-resource"
 AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
 
 _TOKEN_LIMIT, _SUBJECT_LIMIT = 16 * 1024, 200
+_EXPIRY_LIMIT = 253_402_300_800
+"""Seconds since 1970 of the year 10000, which no instant of ours reaches."""
 _LARGEST_ANSWER = 1024 * 1024
 _TIMEOUT = 5.0
 _LEEWAY = 30
@@ -276,10 +269,12 @@ class Issuer:
         except (JoseError, ValueError, TypeError, OSError) as error:
             _LOG.info("a token of the OAuth issuer was refused: %s", type(error).__name__)
             raise Unauthorized("wrong") from None
-        subject = claims["sub"]
+        subject, expires = claims["sub"], claims["exp"]
+        if not expires < _EXPIRY_LIMIT:
+            raise Unauthorized("malformed")
         if not isinstance(subject, str) or not subject.isprintable() or not 0 < len(subject) <= _SUBJECT_LIMIT:
             raise Unauthorized("malformed")
-        return Access(f"oauth:{subject}", _scopes(claims), expires_at=int(claims["exp"]) * 1000)
+        return Access(f"oauth:{subject}", _scopes(claims), expires_at=int(expires) * 1000)
 
     async def _claims(self, token: str) -> dict[str, Any]:
         """The claims, with a verified signature."""

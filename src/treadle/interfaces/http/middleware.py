@@ -31,6 +31,10 @@ BODY_WITHIN = 20.0
 
 BODY_RATE = 16 * 1024
 
+MAX_HEADERS = 100
+HEADERS_LIMIT = 64 * 1024
+"""Number of headers of a request, and of bytes in their names and values."""
+
 REQUEST_ID = "X-Request-Id"
 SAFE = {
     "X-Content-Type-Options": "nosniff",
@@ -89,6 +93,10 @@ class RequestMiddleware:
             await send(message)
 
         try:
+            if len(scope["headers"]) > MAX_HEADERS or sum(len(name) + len(value) for name, value in scope["headers"]) > HEADERS_LIMIT:
+                text = f"A request may have up to {MAX_HEADERS} headers, of {HEADERS_LIMIT} bytes together."
+                await problem(431, "headers_too_large", text)(scope, receive, sent)
+                return
             limit = min(self._body_limit, _PUBLIC_LIMITS.get(scope["path"], self._body_limit))
             if (length := headers.get("Content-Length", "")).isdigit() and int(length) > limit:
                 await self._refuse(scope, receive, sent, limit)

@@ -83,7 +83,7 @@ class ProblemDetails(ApiRecord, frozen=True):
     """The missing scope."""
 
 
-DOCUMENTED = (400, 401, 403, 404, 408, 409, 413, 422, 429, 501, 503)
+DOCUMENTED = (400, 401, 403, 404, 408, 409, 413, 422, 429, 431, 501, 503)
 """Statuses of problems that any call may return."""
 
 

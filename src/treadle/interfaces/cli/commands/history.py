@@ -43,10 +43,13 @@ async def events(
     run: Annotated[str | None, option(metavar="ID", help="Only of this run")] = None,
     root: Annotated[str | None, option(metavar="ID", help="Only of this tree")] = None,
     transition: Annotated[str | None, option(help="Only changes with this name: succeed, fail, cancel, ...")] = None,
+    actor: Annotated[
+        str | None, option(metavar="NAME", help="Only changes by this person or program, such as a token's name")
+    ] = None,
     limit: Annotated[int, option(help="Maximum number, up to 1000; not with --follow")] = _PAGE,
 ) -> None:
     """Show the last events, or those after one; with --follow, print each new event as one line (or JSON object)."""
-    which = {"entity": entity, "entity_id": about, "run_id": run, "root_id": root, "transition": transition}
+    which = {"entity": entity, "entity_id": about, "run_id": run, "root_id": root, "transition": transition, "actor": actor}
     async with session.api() as api:
         if follow:
             await _follow(
