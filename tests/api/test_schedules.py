@@ -24,6 +24,7 @@ async def test_a_schedule_is_created_shown_paused_resumed_and_removed(scene: Sce
     assert (await api.pause("nightly")).state == "paused"
     assert (await api.resume("nightly")).state == "active"
     assert [(transition.transition, transition.actor) for transition in (await api.transitions("nightly")).transitions] == [
+        ("create", "local"),
         ("pause", "local"),
         ("resume", "local"),
     ]

@@ -82,7 +82,7 @@ async def test_a_schedule_that_ticks_for_long_leaves_one_live_task_and_a_small_r
     schedule = await timing.schedules.get("tidy")
     assert schedule.task_id == live[0].id
     assert len(schedule.recent) == 20
-    assert await timing.store.log.list_transitions(schedule.id) == []
+    assert [each.transition for each in await timing.store.log.list_transitions(schedule.id)] == ["create"]
 
 
 async def test_a_one_time_schedule_ends_after_its_tick(timing: Timing) -> None:
@@ -322,6 +322,7 @@ async def test_an_edit_takes_effect_immediately_and_drops_the_old_ticks(timing: 
     assert made.when.every_for is None
     transitions = await timing.store.log.list_transitions(made.id)
     assert [(transition.transition, transition.actor) for transition in transitions] == [
+        ("create", "python"),
         ("edit", "ada"),
         ("edit", "python"),
         ("edit", "python"),
@@ -383,7 +384,7 @@ async def test_run_now_starts_one_more_and_leaves_the_ticks_alone(timing: Timing
     assert (await timing.started())[0].id == started.id
     again = await timing.schedules.get("report")
     assert (again.cursor, again.fired) == (made.cursor, 1)
-    (_, fire) = await timing.store.log.list_transitions(made.id)
+    *_, fire = await timing.store.log.list_transitions(made.id)
     assert (fire.transition, fire.actor, decode(fire.data)["started"]) == ("fire", "ada", [started.id])
     await timing.schedules.resume("report")
     await timing.turns(MINUTE, MINUTE)

@@ -571,7 +571,11 @@ async def test_edits_and_removal_take_effect_immediately(timing: Timing, inbox: 
     assert (await timing.looker.run(task)).verdict == "claim_lost"
     await again(timing, 2)
     assert await timing.started() == []
-    assert [transition.transition for transition in await timing.store.log.list_transitions(made.id)] == ["edit", "remove"]
+    assert [transition.transition for transition in await timing.store.log.list_transitions(made.id)] == [
+        "create",
+        "edit",
+        "remove",
+    ]
     await timing.check()
 
 

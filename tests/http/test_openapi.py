@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -66,6 +67,33 @@ def test_every_answer_is_a_record_with_a_schema():
                 answer = next(each for status, each in described["responses"].items() if status < "300")
                 media = next(iter(answer["content"].values()))
                 assert media["schema"]["$ref"].rpartition("/")[2] in schemas
+
+
+def objects_in(part: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The schemas of objects in a part of the document, with their places."""
+    if isinstance(part, dict):
+        if part.get("type") == "object":
+            yield path, part
+        for name, value in part.items():
+            yield from objects_in(value, f"{path}/{name}")
+    elif isinstance(part, list):
+        for index, value in enumerate(part):
+            yield from objects_in(value, f"{path}/{index}")
+
+
+def test_free_form_objects_may_have_any_field_and_bodies_no_others():
+    objects = dict(objects_in(DOCUMENT))
+    closed = [place for place, schema in objects.items() if "properties" not in schema and not schema.get("additionalProperties")]
+    assert closed == []
+    payload = DOCUMENT["components"]["schemas"]["TasksEnqueue"]["properties"]["payload"]["anyOf"][0]
+    assert payload == {"type": "object", "additionalProperties": True}
+    assert DOCUMENT["components"]["schemas"]["TasksEnqueue"]["additionalProperties"] is False
+
+
+def test_it_declares_its_server_and_every_tag_with_a_description():
+    assert [server["url"] for server in DOCUMENT["servers"]] == ["/"]
+    used = {tag for methods in DOCUMENT["paths"].values() for described in methods.values() for tag in described["tags"]}
+    assert {tag["name"] for tag in DOCUMENT["tags"] if tag["description"]} == used
 
 
 def test_no_example_looks_like_a_secret():

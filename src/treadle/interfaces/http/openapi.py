@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args, get_type_hints
@@ -9,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from treadle.api.contract import Call, Doc, Parameter, field_docs
-from treadle.api.facade import all_calls
+from treadle.api.facade import all_calls, protocol_of
 from treadle.api.wire import schema_hook, to_builtins
 from treadle.interfaces.http.access import COOKIE, CSRF_HEADER
 from treadle.interfaces.http.parameters import wire_type, without_none
@@ -39,6 +40,14 @@ _SECURITY = {
         "description": f"The cookie of a session; requests that change something also need its CSRF token in `{CSRF_HEADER}`",
     },
 }
+
+
+_TAGS = {
+    "ingest": "Webhooks of other services.",
+    "server": "Health, status and metrics of the server.",
+    "session": "Sessions of browsers.",
+}
+"""Descriptions of the tags that are not groups of calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +146,32 @@ def document(operations: Mapping[tuple[str, str], RouteDescription], version: st
         if operation.body is not None:
             components[operation.body.name] = _body_schema(operation.body, requests)
         paths.setdefault(path, {})[method.lower()] = _described(operation, answers, requests)
+    _open_objects([paths, components])
     return {
         "openapi": "3.1.0",
         "info": {"title": "Treadle", "description": _DESCRIPTION, "version": version},
+        "servers": [{"url": "/", "description": "The server of this document"}],
+        "tags": [
+            {"name": tag, "description": _TAGS.get(tag) or inspect.getdoc(protocol_of(tag))}
+            for tag in dict.fromkeys(operation.tag for operation in operations.values())
+        ],
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": _SECURITY},
         "security": [{"token": []}, {"session": []}],
     }
+
+
+def _open_objects(part: Any) -> None:
+    """State of each free-form object that it may have any fields: generated clients take it for an empty one otherwise."""
+    if isinstance(part, dict):
+        if part.get("type") == "object" and "properties" not in part:
+            part.setdefault("additionalProperties", True)
+        for name, value in part.items():
+            if name not in ("example", "examples", "default"):
+                _open_objects(value)
+    elif isinstance(part, list):
+        for value in part:
+            _open_objects(value)
 
 
 class _Schemas:
