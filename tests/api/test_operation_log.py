@@ -250,7 +250,7 @@ async def test_every_operation_leaves_an_entry_with_its_actor(scene: Scene):
         if not await by_ada(scene, seq):
             missing[name] = "no entry"
     assert missing == {}
-    assert (await scene.engine.kernel.verify()).problems == []
+    assert not (await scene.engine.kernel.verify()).problems
 
 
 def entry_of(events: list[Event], operation: str) -> dict[str, Any]:

@@ -93,7 +93,8 @@ class RequestMiddleware:
             await send(message)
 
         try:
-            if len(scope["headers"]) > MAX_HEADERS or sum(len(name) + len(value) for name, value in scope["headers"]) > HEADERS_LIMIT:
+            size = sum(len(name) + len(value) for name, value in scope["headers"])
+            if len(scope["headers"]) > MAX_HEADERS or size > HEADERS_LIMIT:
                 text = f"A request may have up to {MAX_HEADERS} headers, of {HEADERS_LIMIT} bytes together."
                 await problem(431, "headers_too_large", text)(scope, receive, sent)
                 return
