@@ -35,11 +35,10 @@ def operation_entry(
 
 def difference(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return `before` and `after` with the values that differ; without the one that is None."""
-    values = {"before": before, "after": after}
     old, new = before or {}, after or {}
     same = {name for name in old if name in new and old[name] == new[name]}
     return {
-        when: {name: value for name, value in given.items() if name not in same}
-        for when, given in values.items()
-        if given is not None
+        when: {name: value for name, value in values.items() if name not in same}
+        for when, values in (("before", before), ("after", after))
+        if values is not None
     }

@@ -260,8 +260,8 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
 
     def _settings(self, record: Record) -> dict[str, Any]:
         """Return what the log shows of a record before and after a change."""
-        shown = to_builtins(self.show(record))
-        return {name: value for name, value in shown.items() if name not in _NO_SETTINGS}
+        fields = to_builtins(self.show(record))
+        return {name: value for name, value in fields.items() if name not in _NO_SETTINGS}
 
     def check_transition(self, record: Record, transition: str) -> str:
         """Return the state to which the transition leads, or raise `IllegalTransition`."""
