@@ -231,8 +231,8 @@ class Settings:
     """Paths and URLs, separated by spaces, below which callers without the scope `admin` may create watchers; none by default."""
     http_host: str = _setting("127.0.0.1", _text)
     """The address that `treadle up` and `treadle serve` listen on; any other than loopback requires a token."""
-    http_port: int = _setting(8787, _port)
-    """The port that they listen on; if it is taken, the next free one of ten; 0: any."""
+    http_port: int | None = _setting(None, _port)
+    """The port that they listen on; 0: any. By default 8787, or the next free one of ten if it is taken."""
     http_open: bool = _setting(False, _flag)
     """Whether they accept callers without a token, with full access; only on loopback. The same as `--open`."""
     trusted_proxies: str = _setting("", _text)

@@ -53,9 +53,10 @@ def test_answers_are_sent_without_the_delay_of_nagle():
         assert listener.proto == socket.IPPROTO_TCP, "asyncio sets TCP_NODELAY only on such sockets; else answers take 40 ms more"
 
 
-def test_a_taken_port_is_passed_over_and_too_many_are_an_error():
+def test_the_default_port_is_passed_over_if_it_is_taken(monkeypatch: pytest.MonkeyPatch):
     with taken() as port:
-        found = listen("127.0.0.1", port)
+        monkeypatch.setattr("treadle.interfaces.http.server.DEFAULT_PORT", port)
+        found = listen("127.0.0.1", None)
         try:
             assert port < found.getsockname()[1] <= port + MAX_PORT_ATTEMPTS
         finally:
@@ -64,7 +65,14 @@ def test_a_taken_port_is_passed_over_and_too_many_are_an_error():
 
 def test_a_fully_used_port_range_is_reported(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("treadle.interfaces.http.server.MAX_PORT_ATTEMPTS", 0)
-    with taken() as port, pytest.raises(TreadleError, match=str(port)):
+    with taken() as port:
+        monkeypatch.setattr("treadle.interfaces.http.server.DEFAULT_PORT", port)
+        with pytest.raises(TreadleError, match=str(port)):
+            listen("127.0.0.1", None)
+
+
+def test_a_chosen_port_that_is_taken_is_an_error():
+    with taken() as port, pytest.raises(TreadleError, match=f"Port {port} of 127.0.0.1 is taken"):
         listen("127.0.0.1", port)
 
 

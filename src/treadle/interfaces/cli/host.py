@@ -282,6 +282,8 @@ async def listening(engine: Engine, options: HttpOptions | None) -> HttpServer |
         more.append(add_mcp)
     server = HttpServer(engine, options, more=more)
     await server.listen()
+    if server.passed_over is not None:
+        tell_note(f"Port {server.passed_over} is taken, so this server listens on {server.url}; --port chooses another one.")
     return server
 
 

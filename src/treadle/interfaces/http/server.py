@@ -54,8 +54,8 @@ class HttpOptions:
     """The options of a server."""
 
     host: str = "127.0.0.1"
-    port: int = 8787
-    """0: any free port."""
+    port: int | None = None
+    """0: any free port; None: `DEFAULT_PORT`, or one of the next if it is taken."""
     grace: float = GRACE
     open_access: bool = False
     """Whether callers need no token; only on loopback."""
@@ -82,6 +82,8 @@ class HttpServer:
     """Whether only this machine reaches it."""
     open: bool
     """Whether callers need no token."""
+    passed_over: int | None
+    """The default port if it was taken, so that another one is used."""
 
     def __init__(
         self, engine: Engine, options: HttpOptions | None = None, *, more: Sequence[Callable[[Starlette], None]] = ()
@@ -113,6 +115,8 @@ class HttpServer:
             )
         self._listener = listen(options.host, options.port)
         self.url = url_of(self._listener)
+        port = self._listener.getsockname()[1]
+        self.passed_over = DEFAULT_PORT if options.port is None and port != DEFAULT_PORT else None
 
     def offer_sign_in(self, secret: str) -> str:
         """Return a link that signs a browser in with the token of that secret, once, within 15 minutes."""
@@ -191,8 +195,9 @@ class HttpServer:
         )
 
 
+DEFAULT_PORT = 8787
 MAX_PORT_ATTEMPTS = 10
-"""Ports that are tried after the configured one."""
+"""Ports that are tried after the default one."""
 
 _BACKLOG = 2048
 
@@ -202,13 +207,11 @@ def is_loopback(host: str) -> bool:
     return bool(host) and all(ipaddress.ip_address(address).is_loopback for _, address in _resolve(host))
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens on the port or one of the next; raises `TreadleError` (`cannot_listen`)."""
+def listen(host: str, port: int | None) -> socket.socket:
+    """A socket that listens on the port, by default on the first free one; raises `TreadleError` (`cannot_listen`)."""
     family, address = _resolve(host)[0]
-    for attempt in range(MAX_PORT_ATTEMPTS + 1 if port else 1):
-        wanted = port + attempt
-        if wanted > 65535:
-            break
+    last = DEFAULT_PORT + MAX_PORT_ATTEMPTS
+    for wanted in range(DEFAULT_PORT, last + 1) if port is None else (port,):
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only with this protocol
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -221,8 +224,8 @@ def listen(host: str, port: int) -> socket.socket:
         else:
             listener.setblocking(False)
             return listener
-    message = f"Port {port} of {host} and the {MAX_PORT_ATTEMPTS} ports after it are taken; choose another with --port."
-    raise TreadleError(message, code="cannot_listen")
+    problem = f"The ports from {DEFAULT_PORT} to {last} of {host} are taken" if port is None else f"Port {port} of {host} is taken"
+    raise TreadleError(f"{problem}; choose another with --port (0: any free one).", code="cannot_listen")
 
 
 def url_of(listener: socket.socket) -> str:

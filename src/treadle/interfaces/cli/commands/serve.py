@@ -47,7 +47,7 @@ Port = Annotated[
         metavar="PORT",
         min=0,
         max=65535,
-        help="Port, or one of the next ten if it is taken; 0: any; default: TREADLE_HTTP_PORT or 8787",
+        help="Port; 0: any; default: TREADLE_HTTP_PORT, or 8787 or one of the next ten if it is taken",
     ),
 ]
 ForwardedAllow = Annotated[
