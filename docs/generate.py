@@ -157,6 +157,11 @@ def states_page() -> str:
         ]
     shown = [("running", "has an owner: a worker executes it"), ("paused", "is held: by an operator, its run, its list or a limit")]
     parts.append("## Shown states of a task\n\n" + "\n".join(f"- `{name}`: {text}." for name, text in shown))
+    parts.append(
+        "## Shown states of a step\n\nA run that is canceled abandons its steps in place: their rows keep the states they had, "
+        "so that a fork can continue from them. A step that is still open when its run ends, and one that did not start because "
+        "the run cannot succeed, is *shown* as `canceled`: nothing executes it."
+    )
     reasons = [(name, value) for name, value in vars(states.BlockReason).items() if name.isupper()]
     parts.append("## Block reasons\n\n" + _table(["reason", "bit"], [[f"`{name.lower()}`", str(value)] for name, value in reasons]))
     return _page(parts)

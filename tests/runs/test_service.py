@@ -14,7 +14,9 @@ from tests.limits import BOUND
 from tests.runs.driver import Hands, hands_on
 
 from treadle import Context
+from treadle.engine.operations import Operations
 from treadle.kernel.store.units import RunGuard, Unit, Verdict
+from treadle.model.access import OPEN
 from treadle.model.errors import IllegalTransition, InvalidFlow, InvalidInput, Refused, RunCanceled, RunFailed, RunNotFound
 from treadle.model.names import ADVANCE
 from treadle.model.values import decode
@@ -430,6 +432,27 @@ async def test_canceling_a_run_stops_its_running_handler() -> None:
             await began.wait()
             await engine.runs.cancel(run.id)
             await stopped.wait()
+
+
+@pytest.mark.parametrize("how", ["cancel", "pause and cancel", "deadline"])
+async def test_canceling_a_run_abandons_its_steps_in_place_and_they_are_shown_as_canceled(memory: Hands, how: str) -> None:
+    """D84: the rows stay as they are, so that a fork continues from them."""
+    run_id = await start(memory)
+    await memory.settle(next(task for task in await memory.claim() if task.name == "shop.Check"), {"ok": True})
+    rows = await memory.engine.runs.list_steps(run_id)
+    if how == "pause and cancel":
+        await memory.engine.runs.pause(run_id)
+    await memory.engine.runs.cancel(run_id, code="deadline_exceeded" if how == "deadline" else "canceled")
+    assert await memory.engine.runs.list_steps(run_id) == rows
+    shown = (await Operations(memory.engine, OPEN).steps.list(run_id)).steps
+    assert {step.path: step.state for step in shown if step.kind != "block"} == {
+        "Checkout": "canceled",
+        "Checkout.check": "completed",
+        "Checkout.pay": "canceled",
+    }
+    forked = await memory.engine.runs.fork(run_id, await step_id(memory, run_id, "Checkout.pay"))
+    assert {task.name for task in await memory.claim()} == {"shop.Pay"}
+    assert (await memory.engine.runs.get_run(forked)).state == "running"
 
 
 async def test_a_paused_run_can_be_canceled(memory: Hands) -> None:
