@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from treadle.model.names import QueueKey
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, QueueKey
 from treadle.model.states import BlockReason
 from treadle_conformance.task_steps import (
     MINUTE,
@@ -107,6 +107,37 @@ async def test_queues_that_differ_in_one_part_only_are_different_queues(store):
     tasks = {queue: await put_one(store, queue) for queue in queues}
     for queue in queues:
         assert in_order(await claim(store, queue)) == [tasks[queue].id]
+
+
+async def test_a_claim_with_scopes_takes_only_tasks_in_these_scopes(store):
+    mine = [await put_one(store, scope=scope, priority=priority) for scope, priority in (("a", 2), ("b", 1), ("a", 1))]
+    others = [await put_one(store, scope="c", priority=-1), await put_one(store), await put_one(store, OTHER, scope="c")]
+    queue_ids = list((await store.tasks.queue_ids([WORK, OTHER])).values())
+    claimed = []
+    while tasks := await store.tasks.claim(queue_ids, "owner-1", MINUTE, 1, ["a", "b"]):
+        claimed += tasks
+    assert [(task.id, task.claim_version, task.scope) for task in claimed] == [
+        (task.id, 1, task.scope) for task in (mine[1], mine[2], mine[0])
+    ]
+    assert await store.tasks.claim(queue_ids, "owner-1", MINUTE, 10, []) == []
+    rest = [task.id for _ in range(2) for task in await store.tasks.claim(queue_ids, "owner-1", MINUTE, 10)]
+    rest += [task.id for task in await store.tasks.claim(queue_ids, "owner-1", MINUTE, 10)]
+    assert sorted(rest) == sorted(task.id for task in others)
+
+
+async def test_a_claim_with_scopes_obeys_the_rate_and_the_pause_of_the_queue(store):
+    for _ in range(5):
+        await put_one(store, scope="a")
+    (queue_id,) = (await store.tasks.queue_ids([WORK])).values()
+    await store.operators.set_rate(queue_id, 1.0, 2)
+    await store.tasks.list_queues()
+    assert len(await store.tasks.claim([queue_id], "owner-1", MINUTE, 10, ["a"])) == 2
+    assert await store.tasks.claim([queue_id], "owner-1", MINUTE, 10, ["a"]) == []
+    await store.operators.set_rate(queue_id, None, None)
+    await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
+    assert await store.tasks.claim([queue_id], "owner-1", MINUTE, 10, ["a"]) == []
+    await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=False)
+    assert len(await store.tasks.claim([queue_id], "owner-1", MINUTE, 10, ["a"])) == 3
 
 
 async def test_a_claim_from_no_queues_takes_nothing(store):

@@ -182,6 +182,16 @@ async def test_the_next_heartbeat_reports_a_canceled_task(bench: Bench) -> None:
         await bench.workers.complete(worker_id, task_id, 1)
 
 
+async def test_a_task_that_is_released_again_waits_a_second(bench: Bench) -> None:
+    worker_id = await bench.worker("job")
+    task_id = await bench.put("job")
+    await bench.one(worker_id)
+    await bench.workers.release(worker_id, task_id, 1)
+    await bench.one(worker_id)
+    await bench.workers.release(worker_id, task_id, 2)
+    assert await bench.workers.claim(worker_id) == []
+
+
 async def test_a_heartbeat_renews_all_claims_and_reports_the_state_of_each(bench: Bench) -> None:
     worker_id, other = await bench.worker("job"), await bench.worker("job")
     ids = [await bench.put("job") for _ in range(4)]

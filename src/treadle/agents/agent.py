@@ -305,13 +305,13 @@ class Agent:
         with self._persistence.renewed(tasks, longest):
             for number, task in enumerate(tasks):
                 if number and self._monotonic() - started > longest / 2000:
-                    self._persistence.run(self._persistence.release(task, "earlier tasks took too long"))
+                    self._persistence.run(self._persistence.release(task, "earlier tasks took too long", 0))
                     continue
                 try:
                     self._handle(task, registry.find(task.name))
                 except KeyboardInterrupt:
                     for unhandled in tasks[number:]:
-                        self._persistence.run(self._persistence.release(unhandled, "the agent was interrupted"))
+                        self._persistence.run(self._persistence.release(unhandled, "the agent was interrupted", 0))
                     raise
         prompts = self._ask_prompts(registry, self._config.max_concurrent - len(tasks))
         self._persistence.run(self._persistence.kernel.run_services.log_lines.flush())

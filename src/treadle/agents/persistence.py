@@ -130,7 +130,7 @@ class Persistence(Connection):
         if task.state == TaskState.CANCELED:
             self.run(self.engine.cancel(stored.uuid, actor=self.owner_id))
         elif task.state == TaskState.PENDING and held is not None:
-            self.run(self.release(held, "released by its agent"))
+            self.run(self.release(held, "released by its agent", 0))
         elif task.state not in ends:
             raise Refused(f"A task that is {stored.state} cannot be made {task.state}; claim it, or cancel or retry it.")
         elif not self.run(self._end(stored.uuid, _outcome(task))):

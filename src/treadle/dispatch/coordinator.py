@@ -222,7 +222,7 @@ class AgentCoordinator:
                 problem = Problem("failed", error or "failed")
                 outcome = Retry(problem) if retry else Failed(problem)
             case TaskStatus.PENDING if held is not None:
-                outcome = Released("given back")
+                outcome = Released("given back", 0)
             case TaskStatus.PENDING:
                 raise Refused(f"Task {task.id} is {status_of(task)} and not held here; `retry` makes a failed one pending.")
             case _:
@@ -376,7 +376,7 @@ class AgentCoordinator:
             await host.stop()
         for holding in list(self._holder.held.values()):
             with suppress(StorageError, ClaimLost):  # its lease expires
-                await self._settle(holding, Released("its coordinator stopped"))
+                await self._settle(holding, Released("its coordinator stopped", 0))
         await self._holder.close()
         self._ended.set()
 
@@ -462,7 +462,7 @@ class AgentCoordinator:
         except BaseException as error:
             self._holder.lose(holding)
             if isinstance(error, asyncio.CancelledError):
-                released = settlement(task, Released("the caller that dequeued it was canceled"), NO_RETRY)
+                released = settlement(task, Released("the caller that dequeued it was canceled", 0), NO_RETRY)
                 self.engine.kernel.committer.submit_callback(Unit(task.claim, settlement_of(released)), lambda _: None)
             raise
         self._holder.lose(holding)

@@ -75,10 +75,19 @@ class Paused(msgspec.Struct, frozen=True):
     reason: str
 
 
+RELEASED_FOR = 1000
+"""Milliseconds until a task that was released, or that made no progress, is claimed again."""
+
+
 class Released(msgspec.Struct, frozen=True):
-    """The worker returns the task unfinished because it shuts down; another worker takes it immediately."""
+    """The worker returns the task unfinished, because it stops or cannot execute it now; the same attempt is made again.
+
+    After `after_for` milliseconds: a task that nobody can execute must not be claimed again and again (D79). 0: immediately, for
+    a holder that goes away.
+    """
 
     reason: str = "worker stopped"
+    after_for: int = RELEASED_FOR
 
 
 class AwaitingExternal(msgspec.Struct, frozen=True):

@@ -160,7 +160,7 @@ class AttemptRunner:
         """Return the task to the queue because the worker stops; another worker may claim it immediately."""
         attempt.settling = True
         await self._close_streams(attempt)
-        await self._settle(attempt, settlement(attempt.task, Released(), RetryPolicy()), started_at)
+        await self._settle(attempt, settlement(attempt.task, Released(after_for=0), RetryPolicy()), started_at)
 
     # from claim to settlement
 
@@ -307,14 +307,13 @@ class AttemptRunner:
         external_jobs = self._services.external_jobs
         if external_jobs is not None and not await external_jobs.is_offered(task):
             return failure(Problem(UNREGISTERED, unregistered_text(task.name, task.scope)))
-        return _later(self._decide(task, None, Released("its specialist is not here")))
+        return self._decide(task, None, Released("its specialist is not here", _NO_HANDLER_FOR))
 
     def _without_handler(self, task: Task, orphan: bool) -> TaskDecision:
         """Ignore a task that no worker serves; release one whose handler was removed after the claim."""
         if orphan and task.state == TaskState.PENDING:
             return ignored(task)
-        released = self._decide(task, None, Released("no handler here"))
-        return _later(released) if orphan else released
+        return self._decide(task, None, Released("no handler here", _NO_HANDLER_FOR))
 
     def _decide(self, task: Task, handler: RegisteredHandler | None, outcome: Outcome) -> TaskDecision:
         default = handler.retry if handler else RetryPolicy()
@@ -441,10 +440,6 @@ class AttemptRunner:
     def _observe_end(self, task: Task, transition: str | None, called_at: float | None) -> None:
         if (observe := self._telemetry.observe) is not None and called_at is not None:
             observe(AttemptEnded(task, transition, self._clock.monotonic() - called_at))
-
-
-def _later(released: TaskDecision) -> TaskDecision:
-    return msgspec.structs.replace(released, delay=_NO_HANDLER_FOR) if isinstance(released, Requeue) else released
 
 
 def _unsettled(task: Task, error: BaseException) -> str:

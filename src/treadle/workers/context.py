@@ -56,6 +56,8 @@ class RegisteredHandler(msgspec.Struct, frozen=True):
     """The limit key of its tasks that have none of their own."""
     executes: Callable[..., Awaitable[Any]] | None = None
     """For specialists: executes the task with (ctx, executor, handler) instead of `call`."""
+    scopes: tuple[str, ...] | None = None
+    """For specialists: the scopes that they serve here; None: all."""
     cancels: RegisteredHandler | None = None
     """For specialists: the handler of tasks that cancel jobs at the external service."""
     signature: Signature | None = None

@@ -192,7 +192,7 @@ class Claimer:
             self._is_unanswered = True
             group.asked = self._asked = room
             try:
-                tasks = await self._claim(group.queue_ids, room)
+                tasks = await self._claim(group, room)
             finally:
                 group.asked = self._asked = 0
             self._is_unanswered = False
@@ -246,6 +246,7 @@ class Claimer:
             if handler is not None:
                 group = self._group(handler)
                 group.queue_ids.append(queue_id)
+                group.scopes = handler.scopes
                 served[queue] = group
                 group.handlers.add(handler.name)
         self._queues, self._served = queues, served
@@ -264,8 +265,9 @@ class Claimer:
             }
             served = lists.intersection(self._options.task_lists)
             self._orphans = {queue_id for queue_id in unserved if self._queues[queue_id].task_list in served}
-            if unserved and self._external_jobs is not None:
-                await self._external_jobs.give_up(unserved)
+            scoped = [queue_id for group in self._groups.values() if group.scopes is not None for queue_id in group.queue_ids]
+            if (unserved or scoped) and self._external_jobs is not None:
+                await self._external_jobs.give_up([*unserved, *scoped])
         if self._orphans or "orphans" in self._groups:
             self._groups.setdefault("orphans", QueueGroup(None, "loop")).queue_ids = list(self._orphans)
 
@@ -310,9 +312,10 @@ class Claimer:
         pool = self._options.threads if group.isolation == "thread" else self._options.processes
         return min(room - executor.abandoned(group.handlers), pool - in_use - abandoned)
 
-    async def _claim(self, queue_ids: list[int], limit: int) -> list[Task]:
+    async def _claim(self, group: QueueGroup, limit: int) -> list[Task]:
         observe = self._telemetry.observe
-        call = claim_tasks(self._store, queue_ids, self._resources.owner_id, self._options.lease_for, limit)
+        owner_id, lease_for = self._resources.owner_id, self._options.lease_for
+        call = claim_tasks(self._store, group.queue_ids, owner_id, lease_for, limit, group.scopes)
         if observe is None:
             return await call
         tasks = await timed(observe, self._clock, "claim", call, len)

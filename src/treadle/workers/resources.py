@@ -110,3 +110,5 @@ class QueueGroup:
     """Tasks that a claim on its way may bring."""
     queue_ids: list[int] = field(default_factory=list)
     handlers: set[str] = field(default_factory=set)
+    scopes: tuple[str, ...] | None = None
+    """The scopes of the tasks to claim, of specialists; None: all."""

@@ -14,7 +14,7 @@ from treadle.kernel.external.decide import copy_of, problem_of, unregistered_tex
 from treadle.kernel.external.service import CANCEL_RETRY, ExternalJobs, Intent
 from treadle.kernel.store.process import failpoint
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import ClaimLost, InvalidInput, InvalidPolicy, Refused, StoreError
+from treadle.model.errors import ClaimLost, InvalidInput, InvalidPolicy, NotFound, Refused, StoreError
 from treadle.model.external import (
     FATE_UNKNOWN,
     LOST,
@@ -161,6 +161,11 @@ class Specialists:
         return [f"{self.name}@{scope or ''}" for scope in self._by_scope]
 
     @property
+    def scopes(self) -> tuple[str, ...] | None:
+        """The scopes that they serve; None: all."""
+        return None if None in self._by_scope else tuple(scope for scope in self._by_scope if scope is not None)
+
+    @property
     def is_async(self) -> bool:
         """Whether none of them needs a thread."""
         return all(methods.is_async for methods in self._by_scope.values())
@@ -178,6 +183,8 @@ class Specialists:
             if ctx.task.state == TaskState.AWAITING_EXTERNAL:
                 return await poll_job(methods, ctx, external_jobs, call)
             return await start_job(methods, ctx, external_jobs, call)
+        except NotFound as error:  # the record of the job is gone: it cannot be polled, now or later
+            return Failed(Problem(LOST, f"The record of the external job is gone: {error}"))
         except ClaimLost:
             return Released("the claim was lost")
         except StoreError as error:  # of our own calls: errors of the specialist are handled at its call
@@ -186,7 +193,8 @@ class Specialists:
     async def _unserved(self, ctx: Context, external_jobs: ExternalJobs) -> Outcome:
         """Return the outcome for a task of a scope without a specialist here."""
         if ctx.task.state != TaskState.AWAITING_EXTERNAL or await external_jobs.is_offered(ctx.task):
-            return Waiting(RETRY_FOR) if ctx.task.state == TaskState.PENDING else Released("its scope is not served here")
+            pending = ctx.task.state == TaskState.PENDING
+            return Waiting(RETRY_FOR) if pending else Released("its scope is not served here", RETRY_FOR)
         return Failed(Problem(UNREGISTERED, unregistered_text(ctx.task.name, ctx.task.scope)))
 
     async def cancel(self, ctx: Context, executor: Executor, handler: RegisteredHandler) -> Outcome | dict[str, Json]:
@@ -226,7 +234,15 @@ def register(
     specialists.add(scope, methods)
     isolation: Isolation = "loop" if specialists.is_async else "thread"
     cancels = RegisteredHandler(
-        name, methods.start, 0, isolation, CANCEL_RETRY, timeout_for, concurrency=concurrency, executes=specialists.cancel
+        name,
+        methods.start,
+        0,
+        isolation,
+        CANCEL_RETRY,
+        timeout_for,
+        concurrency=concurrency,
+        executes=specialists.cancel,
+        scopes=specialists.scopes,
     )
     handler = RegisteredHandler(
         name,
@@ -236,6 +252,7 @@ def register(
         timeout_for=timeout_for,
         concurrency=concurrency,
         executes=specialists.execute,
+        scopes=specialists.scopes,
         cancels=cancels,
     )
     if existing is None:

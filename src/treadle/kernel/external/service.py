@@ -73,7 +73,7 @@ from treadle.model.external import (
 )
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import ENGINE_LIST, EXTERNAL_CANCEL, QueueKey
-from treadle.model.outcomes import AwaitingExternal, Problem, Produced, StillWorking
+from treadle.model.outcomes import RELEASED_FOR, AwaitingExternal, Problem, Produced, StillWorking
 from treadle.model.records import UNREADABLE
 from treadle.model.retry import RetryPolicy
 from treadle.model.runs import Run
@@ -245,6 +245,8 @@ class ExternalJobs(ExternalJobReads):
             opened = None
         job = await self._find_job(task) if opened is None else opened.job
         if job is None:
+            if isinstance(settlement, Requeue) and settlement.delay is None and isinstance(outcome, StillWorking):
+                settlement = msgspec.structs.replace(settlement, delay=RELEASED_FOR)
             return settlement, rows
         now = await self._store.now()
         if isinstance(settlement, Requeue):

@@ -18,6 +18,7 @@ from treadle.model.approvals import open_approval, with_decisions_of
 from treadle.model.errors import IllegalTransition, Refused, RetriesUsedUp, UnreadableValue
 from treadle.model.names import ADVANCE, FUNCTION
 from treadle.model.outcomes import (
+    RELEASED_FOR,
     AwaitingApproval,
     AwaitingExternal,
     Failed,
@@ -108,9 +109,8 @@ def settlement(
             )
         case Waiting(delay, checkpoint):
             new_checkpoint = _kept(task, checkpoint)
-            return Requeue(
-                "wait", TaskState.PENDING, task.attempt, task.failures, 0, delay=delay or None, checkpoint=new_checkpoint
-            )
+            delay = delay or (RELEASED_FOR if new_checkpoint == task.checkpoint else None)
+            return Requeue("wait", TaskState.PENDING, task.attempt, task.failures, 0, delay=delay, checkpoint=new_checkpoint)
         case AwaitingApproval(request, checkpoint):
             requeue = Requeue(
                 "ask",
@@ -141,7 +141,7 @@ def settlement(
                 checkpoint=task.checkpoint,
                 data=encode({"reason": storable(reason)}),
             )
-        case Released(reason):
+        case Released(reason, after_for):
             executing = task.state == TaskState.PENDING
             return Requeue(
                 "release",
@@ -149,6 +149,7 @@ def settlement(
                 task.attempt + executing,
                 task.failures,
                 task.takeovers,
+                delay=after_for or None,
                 checkpoint=task.checkpoint,
                 error=task.error,
                 data=encode({"reason": storable(reason)}),

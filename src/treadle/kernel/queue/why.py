@@ -15,7 +15,7 @@ from treadle.kernel.queue.kinds import EXTENSION_KINDS
 from treadle.model.clock import as_text, span
 from treadle.model.errors import UnreadableValue
 from treadle.model.lists import IGNORE, WAIT, Limit, QueueRule
-from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, FUNCTION, HANDLER, PLAN, QueueKey, handles
+from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, EXTERNAL_CANCEL, FUNCTION, HANDLER, PLAN, QueueKey, handles, short_name
 from treadle.model.states import BlockReason, TaskState
 from treadle.model.stored import Stored, read
 from treadle.model.tasks import LIVE_SERVER_STATES, LOST_AFTER, Server, Task, evidence_text
@@ -110,7 +110,17 @@ def serves(server: Server, task: Task | QueueKey) -> bool:
     covered = task.kind != HANDLER or handles(server.handlers, task.name)
     if (kind := EXTENSION_KINDS.get(task.kind)) is not None:
         covered = kind.serves(server, task.name)
+    if isinstance(task, Task) and task.kind in (HANDLER, EXTERNAL_CANCEL):
+        covered = covered and _serves_scope(server, task)
     return covered and (is_own(task) or task.task_list in server.task_lists)
+
+
+def _serves_scope(server: Server, task: Task) -> bool:
+    """Whether the server has the specialist of the task's scope (`NAME@SCOPE`, or `NAME@` for all), if it has any of that name."""
+    offers = [handler.rpartition("@") for handler in server.handlers]
+    scopes = {scope for name, _, scope in offers if name in (task.name, short_name(task.name))}
+    functions_only = all(scope.isdigit() and scope != task.scope for scope in scopes)  # NAME@VERSION
+    return functions_only or not scopes.isdisjoint({"", task.scope or ""})
 
 
 def why(task: Task, servers: Sequence[Server], now: int, context: WaitContext | None = None) -> Reason:
@@ -144,6 +154,8 @@ def why(task: Task, servers: Sequence[Server], now: int, context: WaitContext | 
         wanted = f"no live worker serves {task.name} in list" if named else "no live worker serves list"
         task_list = "" if task.task_list == DEFAULT_LIST else f" --list {task.task_list}"
         what = f"start one with `treadle worker --handlers MODULE{task_list}`"
+        if task.scope is not None and task.kind in (HANDLER, EXTERNAL_CANCEL):
+            wanted = f"no live worker serves {task.name} in the scope {task.scope} in list"
         if (kind := EXTENSION_KINDS.get(task.kind)) is not None:
             wanted, what = f"{kind.missing_text(task)} in list", kind.start_with
         if task.kind == HANDLER and context.no_handler == IGNORE:

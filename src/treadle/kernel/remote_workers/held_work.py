@@ -42,6 +42,7 @@ from treadle.model.errors import (
 from treadle.model.external import ExternalProductionHandle, check_handle
 from treadle.model.ids import Ref
 from treadle.model.outcomes import (
+    RELEASED_FOR,
     AwaitingApproval,
     AwaitingExternal,
     Failed,
@@ -336,8 +337,8 @@ class HeldWork(Service):
         await self._finish(self._settle(task, claim, awaiting, "hand_off"))
 
     async def release(self, worker_id: str, task_id: Ref, claim_version: int, reason: str = "released by its worker") -> None:
-        """Return the task unfinished; another worker takes it immediately."""
-        outcome = Released(check_text(reason, "reason"))
+        """Return the task unfinished; another worker takes it immediately, or if it was claimed before, after a second."""
+        outcome = Released(check_text(reason, "reason"), 0 if claim_version == 1 else RELEASED_FOR)
         await self._end(claim_of(worker_id, task_id, claim_version), outcome, "release")
 
     # helpers

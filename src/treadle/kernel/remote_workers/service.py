@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any
 
-import msgspec
-
 from treadle.api.work import Heartbeat
 from treadle.kernel.approvals.service import ProcessDue
 from treadle.kernel.claims import take
@@ -25,7 +23,7 @@ from treadle.kernel.remote_workers.held_work import HeldWork, Presence
 from treadle.kernel.store.committer import claim_tasks
 from treadle.kernel.store.lookups import every_task
 from treadle.kernel.store.queries import Renewal, TaskFilter
-from treadle.kernel.store.units import Requeue, Verdict
+from treadle.kernel.store.units import Verdict
 from treadle.kernel.telemetry.events import LoopError, TaskSettled, TaskTaken, WorkerStarted, WorkerStopped
 from treadle.kernel.telemetry.observer import TasksClaimed, timed
 from treadle.model.clock import Duration, milliseconds
@@ -164,7 +162,7 @@ class RemoteWorkers(HeldWork):
         released = 0
         for task in await self._list_held(worker_id):
             try:
-                await self._finish(self._settle(task, task.claim, Released("its worker left")))
+                await self._finish(self._settle(task, task.claim, Released("its worker left", 0)))
                 released += 1
             except ClaimLost:
                 continue  # settled or taken over concurrently
@@ -256,8 +254,7 @@ class RemoteWorkers(HeldWork):
         """Return the settlement of an external job's poll, which only its specialist may do."""
         if not await self._external_jobs.is_offered(task):
             return failure(Problem(UNREGISTERED, unregistered_text(task.name, task.scope)))
-        released = decide(task, Released("its specialist polls it"), NO_RETRY, self._ids.random)
-        return msgspec.structs.replace(released, delay=POLL_LEFT_FOR) if isinstance(released, Requeue) else released
+        return decide(task, Released("its specialist polls it", POLL_LEFT_FOR), NO_RETRY, self._ids.random)
 
     async def _settle_refused(self, task: Task, decided: TaskDecision) -> None:
         answer = await self._settle_task(task, task.claim, decided, self._patience)
@@ -267,7 +264,7 @@ class RemoteWorkers(HeldWork):
 
     async def _give_back(self, tasks: list[ClaimedTask]) -> None:
         """Release tasks that were claimed for a caller that has disconnected."""
-        released = Released("the caller that claimed it disconnected")
+        released = Released("the caller that claimed it disconnected", 0)
         for task in [claimed_task.task for claimed_task in tasks]:
             try:
                 await self._settle_refused(task, decide(task, released, NO_RETRY, self._ids.random))

@@ -269,8 +269,11 @@ def _step_task(
 
 # --- results to be processed later ---
 
+AGAIN_FOR = 100
+"""Milliseconds until an advance that could do nothing is tried again."""
 
-def advance_task(of: Run | Task, task_id: str, payload: str = "{}", blocked_by: int = 0) -> NewTask:
+
+def advance_task(of: Run | Task, task_id: str, payload: str = "{}", blocked_by: int = 0, delay: int = 0) -> NewTask:
     """A task that advances the run; built from the run, or from one of its tasks, whose list has workers."""
     return NewTask(
         id=task_id,
@@ -278,6 +281,7 @@ def advance_task(of: Run | Task, task_id: str, payload: str = "{}", blocked_by: 
         payload=payload,
         priority=of.priority,
         blocked_by=blocked_by,
+        delay=delay,
         run_id=of.id if isinstance(of, Run) else of.run_id,
         flow_id=of.flow_id,
         root_id=of.root_id,
@@ -293,11 +297,11 @@ def expand_payload(block_ids: Sequence[str]) -> str:
 def left_behind(task: Task, finish: Finish, value_store: ValueStore) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
     """The tasks and rows that leave a result for later: the step's inbox, and a task that reads it.
 
-    An advance task that could do nothing leaves another in its place. These tasks are never held, even for a paused run: a held
-    task inserted just after the resume would be held forever.
+    An advance task that could do nothing leaves another in its place, which is due a little later. These tasks are never held,
+    even for a paused run: a held task inserted just after the resume would be held forever.
     """
     if task.kind == ADVANCE:
-        return (advance_task(task, derived_id(task.id, f"again/{task.claim_version}"), task.payload),), ()
+        return (advance_task(task, derived_id(task.id, f"again/{task.claim_version}"), task.payload, delay=AGAIN_FOR),), ()
     if task.step_id is None:
         return (), ()
     later = advance_task(task, derived_id(task.id, f"advance/{task.claim_version}"))

@@ -489,7 +489,9 @@ async def uninterrupted(call: Awaitable[T], undo: Callable[[T], Coroutine[Any, A
         raise
 
 
-async def claim_tasks(store: Store, queue_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
+async def claim_tasks(
+    store: Store, queue_ids: Sequence[int], owner_id: str, lease_for: int, limit: int, scopes: Sequence[str] | None = None
+) -> list[Task]:
     """Claim tasks with `TaskStore.claim`; they are released if the caller is canceled before it receives them."""
 
     async def release(tasks: list[Task]) -> None:
@@ -498,7 +500,7 @@ async def claim_tasks(store: Store, queue_ids: Sequence[int], owner_id: str, lea
             await store.commit(units)
             await store.notify(sorted({task.queue_id for task in tasks}))
 
-    return await uninterrupted(store.tasks.claim(queue_ids, owner_id, lease_for, limit), release)
+    return await uninterrupted(store.tasks.claim(queue_ids, owner_id, lease_for, limit, scopes), release)
 
 
 async def _finish(calling: asyncio.Future[T], undo: Callable[[T], Coroutine[Any, Any, None]] | None) -> None:

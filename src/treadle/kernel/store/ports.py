@@ -53,8 +53,12 @@ class TaskStore(Protocol):
     async def list_queues(self) -> dict[int, QueueKey]:
         """Return all queues by id."""
 
-    async def claim(self, queue_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
+    async def claim(
+        self, queue_ids: Sequence[int], owner_id: str, lease_for: int, limit: int, scopes: Sequence[str] | None = None
+    ) -> list[Task]:
         """Atomically take up to `limit` ready tasks of those queues, raising each claim version by one.
+
+        With `scopes`, only tasks in one of these scopes are taken; the queues are tried in order.
 
         Each call takes from one queue: the first task of that queue has the best priority (smaller first), then the
         oldest due time. Fewer than `limit` tasks does not mean that the queues are empty; no task means that none was

@@ -128,12 +128,19 @@ class PostgresTasks(TaskPort):
     async def list_queues(self) -> dict[int, QueueKey]:
         return await self._database.list_queues()
 
-    async def claim(self, queue_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
+    async def claim(
+        self, queue_ids: Sequence[int], owner_id: str, lease_for: int, limit: int, scopes: Sequence[str] | None = None
+    ) -> list[Task]:
         if not queue_ids or limit <= 0:
             return []
         if any(queue_id not in self._database.queues for queue_id in queue_ids):
             await self._database.list_queues()
         async with self._database.borrow() as connection:
+            if scopes is not None:
+                for queue_id in queue_ids:
+                    if rows := await connection.fetch(_SQL["claim_scoped"], queue_id, owner_id, lease_for, limit, scopes):
+                        return sorted(_decode_claimed(rows, self._database.queues[queue_id], owner_id), key=_ORDER)
+                return []
             slowed = bool(self._database.slowed) and not self._database.slowed.isdisjoint(queue_ids)
             after = await self._positions.after(connection, queue_ids)
             rows = await _claim(connection, queue_ids, owner_id, lease_for, limit, slowed=slowed, after=after)

@@ -164,6 +164,38 @@ set owner_id = $2::text,
 where tasks.id = any (array(select id from taken))
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
+-- name: claim_scoped
+-- Claim up to $4 ready tasks of the queue $1 in one of the scopes $5, for the owner $2, with a lease of $3 ms, as `claim_slowed`.
+with bucket as materialized (
+  select id, least(burst, tokens + rate * greatest((select treadle_now()) - tokens_at, 0) / 1000) as tokens
+  from queues
+  where id = $1::integer and rate is not null
+  for no key update
+), taken as materialized (
+  select id, namespace, limit_key
+  from tasks
+  where queue_id = $1::integer and scope = any ($5::text[]) and owner_id is null and wake_at is null and blocked_by = 0
+    and not exists (select 1 from queues where queues.id = $1::integer and slowed and paused)
+  order by priority, due_at, id
+  limit least($4::bigint, (select floor(tokens)::bigint from bucket))
+  for update skip locked
+), spent as (
+  update queues
+  set tokens = bucket.tokens - (select count(*) from taken), tokens_at = (select treadle_now())
+  from bucket
+  where queues.id = bucket.id
+), {sql:charged}
+update tasks
+set owner_id = $2::text,
+    claim_version = tasks.claim_version + 1,
+    claimed_at = (select treadle_now()),
+    heartbeat_at = (select treadle_now()),
+    progress_at = (select treadle_now()),
+    wake_at = (select treadle_now()) + $3::bigint,
+    doing = null
+where tasks.id = any (array(select id from taken))
+returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
+
 -- name: take_turns(ids)
 -- Give waiting tasks $1 with a fairness key the due times of their turns: the first one of a key that has none waiting comes with
 -- the head of the others that are not paused, and each further one a millisecond after the last of its key.

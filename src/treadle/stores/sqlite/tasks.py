@@ -57,13 +57,27 @@ class SqliteTasks(TaskPort):
 
     @uses
     async def claim(
-        self, session: SqliteSession, queue_ids: Sequence[int], owner_id: str, lease_for: int, limit: int
+        self,
+        session: SqliteSession,
+        queue_ids: Sequence[int],
+        owner_id: str,
+        lease_for: int,
+        limit: int,
+        scopes: Sequence[str] | None = None,
     ) -> list[Task]:
         connection = session.connection
         shut: set[int] = set()
-        while limit > 0 and (head := _find_head(connection, queue_ids, shut)) is not None:
+        variant = "" if scopes is None else "_scoped"
+        wanted: dict[str, Any] = {} if scopes is None else {"scopes": to_json(list(scopes))}
+        while limit > 0 and (head := _find_head(connection, queue_ids, shut, wanted)) is not None:
             queue_id, priority = head
-            values = {"queue_id": queue_id, "priority": priority, "limit": limit, "owner_id": owner_id, "lease_for": lease_for}
+            values = wanted | {
+                "queue_id": queue_id,
+                "priority": priority,
+                "limit": limit,
+                "owner_id": owner_id,
+                "lease_for": lease_for,
+            }
             try:
                 with writing(connection):
                     now = self._database.now()
@@ -75,8 +89,8 @@ class SqliteTasks(TaskPort):
                             shut.add(queue_id)
                             continue
                         values["limit"] = int(min(tokens, limit))
-                    claimed_json = read_value(connection, _SQL["show_taken"], values)
-                    connection.execute(_SQL["take"], values)
+                    claimed_json = read_value(connection, _SQL[f"show_taken{variant}"], values)
+                    connection.execute(_SQL[f"take{variant}"], values)
                     if rule is not None and tokens < math.inf:
                         remaining = tokens - connection.changes()
                         connection.execute(_QUEUES["spend"], {"queue_id": queue_id, "tokens": remaining, "now": now})
@@ -145,14 +159,17 @@ class SqliteTasks(TaskPort):
         return min((rule.next_token_for(self._database.now()) for rule in rules), default=None)
 
 
-def _find_head(connection: apsw.Connection, queue_ids: Sequence[int], shut: Collection[int]) -> tuple[int, int] | None:
-    """Return the best queue that is neither paused nor `shut`, and its best priority."""
+def _find_head(
+    connection: apsw.Connection, queue_ids: Sequence[int], shut: Collection[int], wanted: dict[str, Any]
+) -> tuple[int, int] | None:
+    """Return the best queue that is neither paused nor `shut`, and its best priority; with `wanted` scopes, among their tasks."""
     slowed = list_slowed(connection)
     if slowed:
         queue_ids = [
             queue_id for queue_id in queue_ids if queue_id not in shut and not (queue_id in slowed and slowed[queue_id].paused)
         ]
-    heads: Any = connection.execute(_SQL["find_head"], {"queue_ids": to_json(list(queue_ids))}).fetchall()
+    statement = _SQL["find_head_scoped" if wanted else "find_head"]
+    heads: Any = connection.execute(statement, wanted | {"queue_ids": to_json(list(queue_ids))}).fetchall()
     return heads[0] if heads else None
 
 

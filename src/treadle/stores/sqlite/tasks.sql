@@ -11,6 +11,48 @@ from json_each(:queue_ids) as wanted cross join tasks as head on head.rowid = (
 order by head.priority, head.due_at, head.id
 limit 1;
 
+-- name: find_head_scoped
+-- Find the queue whose first ready task in one of the scopes is the best among the given queues, and that task's priority.
+select wanted.value as queue_id, head.priority
+from json_each(:queue_ids) as wanted cross join tasks as head on head.rowid = (
+  select t.rowid
+  from tasks as t
+  where t.queue_id = wanted.value and t.owner_id is null and t.wake_at is null and t.blocked_by = 0
+    and t.scope in (select value from json_each(:scopes))
+  order by t.priority, t.due_at, t.id
+  limit 1
+)
+order by head.priority, head.due_at, head.id
+limit 1;
+
+-- name: show_taken_scoped
+-- Return the tasks that `take_scoped` will claim, with their new values.
+select json_group_array(json_object({json:t.unclaimed}, 'namespace', l.namespace, 'kind', l.kind, 'task_list', l.task_list,
+  'name', l.name, 'wake_at', :now + :lease_for, 'owner_id', :owner_id, 'claim_version', t.claim_version + 1, 'claimed_at', :now,
+  'heartbeat_at', :now, 'progress_at', :now))
+from (
+  select *
+  from tasks
+  where queue_id = :queue_id and priority = :priority and owner_id is null and wake_at is null and blocked_by = 0
+    and scope in (select value from json_each(:scopes))
+  order by due_at, id
+  limit :limit
+) as t cross join queues as l on l.id = t.queue_id;
+
+-- name: take_scoped
+-- Claim the first ready tasks of the queue and priority in one of the scopes for the owner.
+update tasks
+set owner_id = :owner_id, claim_version = claim_version + 1, claimed_at = :now, heartbeat_at = :now, progress_at = :now,
+  wake_at = :now + :lease_for, doing = null
+where rowid in (
+  select rowid
+  from tasks
+  where queue_id = :queue_id and priority = :priority and owner_id is null and wake_at is null and blocked_by = 0
+    and scope in (select value from json_each(:scopes))
+  order by due_at, id
+  limit :limit
+);
+
 -- name: show_taken
 -- Return the tasks that `take` will claim, with their new values.
 select json_group_array(json_object({json:t.unclaimed}, 'namespace', l.namespace, 'kind', l.kind, 'task_list', l.task_list,
