@@ -495,7 +495,8 @@ def repeats_page() -> str:
             "`treadle why ID` names the command that fits.",
             _table(["situation", "command", "effect"], rows),
             "The operations have the same names in HTTP (`POST /v1/runs/{run_id}/retry`), MCP (`run_retry`) and the dashboard. A "
-            "completed step is never repeated in its own run: its dependents have used its result. Before a fork, `--dry-run` "
+            "completed step is repeated in its own run only if it followed from failures that the code, or `collectErrors`, had "
+            "collected: its dependents have used its result. Before a fork, `--dry-run` "
             "lists the calls that were made and would be made again, with their effects. With `--result`, the step has this "
             "result, and its handler is not called. With `--replace`, the old run is held until the new one is stored, and then "
             "canceled, so that only one of them goes on; a repeated call returns the same new run.",

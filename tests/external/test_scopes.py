@@ -74,7 +74,7 @@ async def test_each_worker_claims_the_jobs_of_its_own_scope_only(url: str) -> No
         assert set(claims[scope]) == {task.id for task in tasks[number::2]}
 
 
-async def test_a_due_poll_whose_worker_is_gone_waits_for_a_worker_of_its_scope(url: str) -> None:
+async def test_a_due_poll_waits_for_a_worker_of_its_scope(url: str) -> None:
     claims: Counter[str] = Counter()
     gone, other = engine_of(url, "acme", Service(polls=False), Counter()), engine_of(url, "umbrella", Service(), claims)
     async with gone, other:
@@ -109,7 +109,7 @@ async def test_a_specialist_of_all_scopes_serves_those_that_have_none_of_their_o
     assert (own.started, sorted(map(str, general.started))) == (["acme"], ["None", "umbrella"])
 
 
-async def test_a_job_whose_scope_nobody_serves_any_more_fails(database: Database, clock: StoreClock) -> None:
+async def test_a_job_of_a_scope_that_nobody_serves_any_more_fails(database: Database, clock: StoreClock) -> None:
     async with open_stage(database, clock) as stage:
         stage.engine.specialist("render", StubExternalSpecialist(), scope="acme")
         task_id = await stage.dispatch(scope="acme")

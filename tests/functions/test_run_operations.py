@@ -393,8 +393,8 @@ async def test_a_retry_of_a_failed_call_makes_a_new_task(scene: Scene):
     await process.fail(task)
     await process.quiet()
     with pytest.raises(Refused, match="runs retry"):
-        await scene.engine.retry(task.id)
-    await scene.engine.runs.retry(started.id)
+        await scene.engine.retry(task.id, payload={"n": 2})
+    await scene.engine.retry(task.id)
     await process.quiet()
     (again,) = await process.claim("handler")
     assert again.id != task.id

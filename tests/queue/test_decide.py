@@ -7,7 +7,7 @@ import pytest
 from treadle.kernel.queue.decide import BACK_OFF_FOR, TAKEOVER_LIMIT, failure, fingerprint, refusal, settle_refused, settlement
 from treadle.kernel.store.units import Finish, Requeue
 from treadle.model.errors import InvalidPayload, PayloadTooLarge
-from treadle.model.outcomes import Failed, Paused, Problem, Released, Retry, Succeeded, Waiting
+from treadle.model.outcomes import RELEASED_FOR, Failed, Paused, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.states import TASK, BlockReason
 from treadle.model.tasks import Task
@@ -87,7 +87,12 @@ def test_waiting_requeues_the_task_without_counting_anything():
 
 def test_waiting_may_leave_a_checkpoint():
     assert settlement(a_task(), Waiting(1, {"at": 2}), NO_RETRY).checkpoint == '{"at":2}'
-    assert settlement(a_task(), Waiting(0), NO_RETRY).delay is None
+    assert settlement(a_task(), Waiting(0, {"at": 2}), NO_RETRY).delay is None
+
+
+def test_waiting_for_nothing_without_progress_waits_a_second():
+    assert settlement(a_task(), Waiting(0), NO_RETRY).delay == RELEASED_FOR
+    assert settlement(a_task(), Waiting(0, {"at": 1}), NO_RETRY).delay == RELEASED_FOR
 
 
 @pytest.mark.parametrize("state", ["pending", "awaiting_external", "awaiting_approval"])
@@ -101,7 +106,8 @@ def test_pausing_holds_the_task_in_its_state(state):
 
 def test_a_released_execution_was_an_attempt_but_no_failure_and_no_takeover():
     settled = settlement(a_task(error='{"code":"e"}'), Released(), NO_RETRY)
-    assert (settled.transition, settled.state, settled.delay) == ("release", "pending", None)
+    assert (settled.transition, settled.state, settled.delay) == ("release", "pending", RELEASED_FOR)
+    assert settlement(a_task(), Released(after_for=0), NO_RETRY).delay is None
     assert (settled.attempt, settled.failures, settled.takeovers) == (4, 1, 2)
     assert (settled.checkpoint, settled.error) == ('{"at":1}', '{"code":"e"}')
 

@@ -419,7 +419,9 @@ async def test_a_big_payload_is_read_before_the_handler_runs(
     task = new_task(payload='@{"digest":"d"}')
     await put(shop.store, task)
     shop.start()
-    await shop.events.heard(TaskSettled, len(transitions), task_id=task.id)
+    for number in range(len(transitions)):
+        await shop.wake(number)
+        await shop.events.heard(TaskSettled, number + 1, task_id=task.id)
     assert await shop.transitions(task.id) == transitions
     assert got == ([{"big": True}] if transitions[-1] == "succeed" else [])
 

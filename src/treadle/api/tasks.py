@@ -395,7 +395,7 @@ class TasksApi(Protocol):
     async def retry(
         self, task_id: TaskId, *, payload: Annotated[dict[str, Json] | None, Doc("A new payload; null: keep the old one")] = None
     ) -> Task:
-        """Requeue a failed, canceled or ignored task with new counters."""
+        """Requeue a failed, canceled or ignored task with new counters; for a task of a run, repeat its step in the run."""
 
     @contract.post("/tasks/{task_id}/pause", Scope.OPERATE, lists=True)
     async def pause(

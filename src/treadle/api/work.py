@@ -274,4 +274,4 @@ class WorkApi(Protocol):
         *,
         reason: Annotated[str, Doc("Reason")] = "released by its worker",
     ) -> ReportAccepted:
-        """Release the task unfinished; another worker can claim it immediately."""
+        """Release the task unfinished; another worker can claim it immediately, or if it was claimed before, after a second."""

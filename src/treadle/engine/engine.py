@@ -391,7 +391,10 @@ class Engine(Registration):
         await self.kernel.queue.cancel(task, actor=actor, reason=reason)
 
     async def retry(self, task: Ref, *, actor: str = "python", payload: Mapping[str, Json] | None = None) -> None:
-        """Make a failed, canceled or ignored task live again, with an edited `payload` if given; the log shows the `actor`."""
+        """Make a failed, canceled or ignored task live again, with an edited `payload` if given; the log shows the `actor`.
+
+        For the task of a run, its step is repeated in the run, with everything after it: see `engine.runs.retry`.
+        """
         await self.kernel.queue.retry(task, actor=actor, payload=plain_payload(payload))
 
     async def pause(self, task: Ref, *, actor: str = "python", reason: str | None = None, interrupt: bool = False) -> None:

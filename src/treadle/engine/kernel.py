@@ -211,7 +211,7 @@ class Kernel:
             settings.payload_limit,
             current_trace_id=telemetry.trace_id,
         )
-        self.queue = Queue(self.core, follow=self._follow_operator)
+        self.queue = Queue(self.core, follow=self._follow_operator, retry_of_run=self._retry_of_run)
         self.reads = Reads(self.core, self.why_awaiting)
         self.recoverers: dict[str, tuple[StateMachine, Callable[[], Recoverer]]] = {
             "schedules": (SCHEDULE, lambda: self.trigger_services.schedules),
@@ -603,6 +603,9 @@ class Kernel:
         tasks, rows = await self._follow(task, finish)
         rows = (*rows, *await self.approvals.rows_for_end(task), *await self.external_jobs.rows_for_end(task))
         return (*tasks, *await self.external_jobs.tasks_for_end(task)), rows
+
+    async def _retry_of_run(self, task: Task, actor: str) -> None:
+        await self.run_services.runs.retry(task.run_id or "", task.step_id, actor=actor)
 
     async def _repeated_steps(self, task: Task) -> list[tuple[str, str]]:
         return await self.functions.list_repeated(task) if is_function(task.flow_id) else []

@@ -5,7 +5,7 @@ in the middle of another.
 """
 
 from treadle.evaluator.advance import advance, steps_of
-from treadle.evaluator.fork import CannotGive, fork, list_repeated, open_ends
+from treadle.evaluator.fork import CannotGive, fork, list_repeated, open_ends, repeat_collected
 from treadle.evaluator.records import (
     BlobRef,
     Changes,
@@ -62,5 +62,6 @@ __all__ = [
     "list_repeated",
     "open_ends",
     "path_of",
+    "repeat_collected",
     "steps_of",
 ]

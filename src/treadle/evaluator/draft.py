@@ -443,6 +443,8 @@ class Draft:
             kind=kind, facet=facet, ordinal=ordinal, loop=loop or {},
         )  # fmt: skip
         if parent is not None:
+            root = self.find(self._root_id)
+            row.round = 0 if root is None else root.generation
             row.parent_id = parent.id
             row.depth = parent.depth + (kind in STEP_KINDS)
             self.edit(parent.id).open += 1

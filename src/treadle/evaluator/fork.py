@@ -7,13 +7,13 @@ turn) wait in the new one, with tasks of their own; rows that were withdrawn beg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from treadle.evaluator.advance import advance, answer, drain
-from treadle.evaluator.draft import Draft, LimitReached, Missing, ProgramLookups, is_waiting, plan_of, wait_again
+from treadle.evaluator.draft import Draft, LimitReached, Missing, ProgramLookups, collecting, is_waiting, plan_of, wait_again
 from treadle.evaluator.expressions import LINK
 from treadle.evaluator.records import Changes, Finished, Limits, LoadedRows, Need, RunRef, Started, StepError, StepRow
 from treadle.evaluator.retry import is_cause, resume, stopped_beside, waits_for
@@ -54,7 +54,62 @@ def fork(
     copies = _Cut(plan, run, old, target).copies()
     copies[0].params = {**copies[0].params, **(changed or {})}
     run = msgspec.structs.replace(run, rows=len(copies))
-    return _go_on(Draft(plan, run, _view_of(copies, blobs or {}), limits or Limits()), copies, target, result)
+    return _go_on(Draft(plan, run, _view_of(copies, blobs or {}), limits or Limits()), copies, [target], result)
+
+
+def repeat_collected(
+    program: Program,
+    run: RunRef,
+    rows: Iterable[StepRow],
+    step_id: str | None = None,
+    blobs: Mapping[str, Json] | None = None,
+    limits: Limits | None = None,
+) -> Changes | Need | None:
+    """Return the changes of a failed run that repeat failures collected by `collectErrors`, and everything that followed from them.
+
+    They are those at or below a row; without `step_id`, those from which a failure of the run followed, with its other failures.
+    None if there are none. Takes all rows of the run; needs only blobs.
+    """
+    old = {row.id: row for row in rows}
+    plan = plan_of(program)
+    targets = [_repeatable(old, target.id) for target in _list_collected(plan, run, old, step_id)]
+    if not targets:
+        return None
+    cut = _Cut(plan, run, old, *targets)
+    copies = cut.copies()
+    copies[0].generation += 1
+    changes = _go_on(Draft(plan, run, _view_of(copies, blobs or {}), limits or Limits()), copies, cut.targets)
+    if isinstance(changes, Changes):
+        stored = {row.id for row in changes.created}
+        changes.removed = [row for row in cut.dropped() if row.id not in stored]
+        changes.updated = [row for row in changes.created if row.id in old and row != old[row.id]]
+        changes.created = [row for row in changes.created if row.id not in old]
+    return changes
+
+
+def _list_collected(plan: ProgramLookups, run: RunRef, old: Mapping[str, StepRow], step_id: str | None) -> list[StepRow]:
+    collected: dict[str, list[StepRow]] = {}
+    causes: list[StepRow] = []
+    for leaf in old.values():
+        if not is_cause(leaf) or "/catch-" in leaf.place or (leaf.error is not None and leaf.error.stopped):
+            continue
+        above = leaf
+        while above.state is State.STATEMENT_ERROR and above.parent_id is not None:
+            above = old[above.parent_id]
+        block = plan.program.find_node(above.statement_id)
+        if above.state is State.STATEMENT_ERROR:
+            causes.append(leaf)
+        elif above.state is State.STATEMENT_COMPLETE and isinstance(block, Block) and collecting(block, above) is not None:
+            collected.setdefault(above.id, []).append(leaf)
+    if step_id is not None:
+        place = old[step_id].place
+        return [leaf for leaves in collected.values() for leaf in leaves if f"{leaf.place}/".startswith(f"{place}/")]
+    behind: list[StepRow] = []
+    for leaves in collected.values():
+        cut = _Cut(plan, run, old, _repeatable(old, leaves[0].id))
+        if any(cut.drops(cause) for cause in causes):
+            behind += leaves
+    return [*behind, *causes] if behind else []
 
 
 def list_repeated(program: Program, run: RunRef, rows: Iterable[StepRow], step_id: str) -> list[StepRow]:
@@ -78,30 +133,46 @@ class CannotGive(Exception):
 
 
 class _Cut:
-    """The dropped rows of the old run, and the kept rows that wait again, each with the child for which it waits."""
+    """The rows of a run that are dropped, and those kept that wait again, each with a child for which it waits.
 
-    def __init__(self, plan: ProgramLookups, run: RunRef, old: Mapping[str, StepRow], target: StepRow) -> None:
+    Copies within the same run keep everything else.
+    """
+
+    def __init__(self, plan: ProgramLookups, run: RunRef, old: Mapping[str, StepRow], *targets: StepRow) -> None:
         self._plan, self._run, self._old = plan, run, old
         self._children: dict[str, list[StepRow]] = {}
         for row in old.values():
             self._children.setdefault(row.parent_id or "", []).append(row)
         self._dropped: set[str] = set()
         self._reopened: dict[str, StepRow] = {}
-        self._drop(target)
-        child = target
-        while child.parent_id is not None:
-            parent = old[child.parent_id]
-            for affected in self._affected(parent, child):
-                self._drop(affected)
-            self._reopened[parent.id] = child
-            child = parent
+        for target in targets:
+            for parent, child in self._above(target):
+                for affected in self._affected(parent, child):
+                    self._drop(affected)
+        self.targets = [target for target in targets if target.id not in self._dropped]
+        """Those that begin now; others follow from them."""
+        for target in self.targets:
+            self._drop(target)
+            self._reopened |= {parent.id: child for parent, child in self._above(target)}
+
+    def _above(self, row: StepRow) -> Iterator[tuple[StepRow, StepRow]]:
+        """Yield the ancestors of a row, each with its child on the way."""
+        while row.parent_id is not None:
+            parent = self._old[row.parent_id]
+            yield parent, row
+            row = parent
 
     def _drop(self, row: StepRow) -> None:
         pending = [row]
         while pending:
             current = pending.pop()
-            self._dropped.add(current.id)
-            pending += self._children.get(current.id, ())
+            if current.id not in self._dropped:
+                self._dropped.add(current.id)
+                pending += self._children.get(current.id, ())
+
+    def drops(self, row: StepRow) -> bool:
+        """Return whether the row is repeated."""
+        return row.id in self._dropped
 
     def _affected(self, parent: StepRow, child: StepRow) -> list[StepRow]:
         """Return the siblings that must be dropped when a child is repeated."""
@@ -139,7 +210,10 @@ class _Cut:
         """Return the rows of the new run, parents first; the root is the first."""
         rows = [row for row in self._old.values() if row.id not in self._dropped]
         rows.sort(key=lambda row: (row.place.count("/"), row.ordinal, row.place))
-        return [self._reopen(self._copy(row), row) if row.id in self._reopened else self._copy(row) for row in rows]
+        return [self._reopen(self._copy(row), row) if row.id in self._reopened else self._kept(row) for row in rows]
+
+    def _kept(self, row: StepRow) -> StepRow:
+        return row if row.run_id == self._run.id else self._copy(row)
 
     def _copy(self, row: StepRow) -> StepRow:
         return msgspec.structs.replace(
@@ -224,17 +298,20 @@ def _view_of(copies: Sequence[StepRow], blobs: Mapping[str, Json]) -> LoadedRows
     return view
 
 
-def _go_on(draft: Draft, copies: Sequence[StepRow], target: StepRow, result: Mapping[str, Json] | None = None) -> Changes | Need:
-    """Recreate the row, request the tasks that rows wait for, and list the blocks that have not begun."""
+def _go_on(
+    draft: Draft, copies: Sequence[StepRow], targets: Sequence[StepRow], result: Mapping[str, Json] | None = None
+) -> Changes | Need:
+    """Recreate the rows, request the tasks that rows wait for, and list the blocks that have not begun."""
     try:
-        parent = draft.edit(derived_id(draft.run.id, target.place.rpartition("/")[0]))
-        again = draft.create(
-            parent, target.name, target.kind, target.statement_id,
-            ordinal=target.ordinal, facet=target.facet, loop=dict(target.loop),
-        )  # fmt: skip
-        if target.kind is StepKind.CATCH:
-            again.params = dict(target.params)
-        resume(draft, stopped_beside(draft, again))
+        for target in targets:
+            parent = draft.edit(derived_id(draft.run.id, target.place.rpartition("/")[0]))
+            again = draft.create(
+                parent, target.name, target.kind, target.statement_id,
+                ordinal=target.ordinal, facet=target.facet, loop=dict(target.loop),
+            )  # fmt: skip
+            if target.kind is StepKind.CATCH:
+                again.params = dict(target.params)
+            resume(draft, stopped_beside(draft, again))
         drain(draft)
         if result is not None:
             if draft.get(again.id).state is not State.EVENT_TRANSMIT:

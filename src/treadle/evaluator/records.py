@@ -92,6 +92,8 @@ class StepRow(StoredRow, kw_only=True, omit_defaults=True, gc=False):
     """Number of retries by operators."""
     failed_in: State | None = None
     """The state in which it failed, where a retry continues."""
+    generation: int = 0
+    """Of the root: how often completed work was repeated. New rows begin with this `round`: their place may have had a task."""
     stops: bool = False
     """Of the root: whether nothing new is started once the run cannot succeed."""
     doom: StepError | None = None
@@ -354,6 +356,8 @@ class Changes(msgspec.Struct, kw_only=True, gc=False):
 
     created: list[StepRow] = []
     updated: list[StepRow] = []
+    removed: list[StepRow] = []
+    """Rows that are created again when their turn comes."""
     tasks: list[RequestedTask] = []
     status: RunState | None = None
     """The run's new state: running, completed or failed; None if it does not change."""

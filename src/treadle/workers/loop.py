@@ -265,9 +265,10 @@ class Claimer:
             }
             served = lists.intersection(self._options.task_lists)
             self._orphans = {queue_id for queue_id in unserved if self._queues[queue_id].task_list in served}
-            scoped = [queue_id for group in self._groups.values() if group.scopes is not None for queue_id in group.queue_ids]
-            if (unserved or scoped) and self._external_jobs is not None:
-                await self._external_jobs.give_up([*unserved, *scoped])
+            scoped = [group for group in self._groups.values() if group.scopes is not None]
+            scopes = {queue_id: group.scopes or () for group in scoped for queue_id in group.queue_ids}
+            if (unserved or scopes) and self._external_jobs is not None:
+                await self._external_jobs.give_up([*unserved, *scopes], scopes)
         if self._orphans or "orphans" in self._groups:
             self._groups.setdefault("orphans", QueueGroup(None, "loop")).queue_ids = list(self._orphans)
 

@@ -6,8 +6,9 @@ the task's `wake_at` is the next poll, and the worker that claims the task polls
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -408,8 +409,11 @@ class ExternalJobs(ExternalJobReads):
 
     # jobs without a specialist (D30)
 
-    async def give_up(self, queue_ids: Sequence[int]) -> int:
-        """Fail due jobs of queues that no live server has served for the grace period; return their number."""
+    async def give_up(self, queue_ids: Sequence[int], scopes: Mapping[int, Collection[str]] = MappingProxyType({})) -> int:
+        """Fail due jobs of queues that no live server has served for the grace period; return their number.
+
+        `scopes` are those that the caller serves itself, by queue.
+        """
         now = await self._store.now()
         servers = await self._store.servers.list_all(self._namespace)
         count = 0
@@ -417,7 +421,7 @@ class ExternalJobs(ExternalJobReads):
             task = await self._store.tasks.find(task_id)
             if task is None or task.state != TaskState.AWAITING_EXTERNAL or task.owner_id is not None or task.wake_at is not None:
                 continue
-            if not is_offered(task, servers, now):
+            if task.scope not in scopes.get(task.queue_id, ()) and not is_offered(task, servers, now):
                 problem = Problem(UNREGISTERED, unregistered_text(task.name, task.scope))
                 seen = Seen.of(task)
                 answer = await self._settle(task, seen, msgspec.structs.replace(failure(problem), actor="engine"))

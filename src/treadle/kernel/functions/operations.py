@@ -33,6 +33,7 @@ from treadle.kernel.functions.steps import (
     RESULT,
     START,
     check_version,
+    failed_beside,
     is_after,
     is_finished,
     make_step,
@@ -208,13 +209,19 @@ class FunctionRuns(Service):
         return await self._store.tasks.list_matching(TaskFilter(states=(TaskState.RUNNING,), run_id=run_id), _HELD_LIMIT)
 
     async def retry(self, run_id: Ref, chosen: str | None = None, *, actor: str = "operator") -> Run:
-        """Repeat the failed steps of a failed run and continue from there; without any, the function's last part runs again."""
+        """Repeat the failed steps of a failed run and continue from there; without any, the function's last part runs again.
+
+        The steps are those that the run's error was raised from. An error of which that is not known may be about failures that the
+        code has collected: all failed steps are repeated, and everything after them.
+        """
         run = await self.functions.get_current(run_id)
         if run.state != RunState.FAILED:
             raise IllegalTransition("run", run.id, run.state, "retry", RUN.possible(run.state))
         recorded = await self.functions.recorded(run.id)
         blamed = [chosen] if chosen else decode_error(run.error).get("step_ids") or [run.failed_step_id]
         failed = [step for step in recorded if step.id in blamed]
+        if not chosen:
+            failed = [*failed, *failed_beside(failed, recorded)]
         if chosen and not failed:
             raise not_found("step", chosen)
         if chosen and failed[0].state != "failed":

@@ -8,6 +8,7 @@ step that an operator's retry repeats leaves its row as `void`; the new row's id
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import to_builtins
@@ -265,6 +266,28 @@ def folded(
     step = make_step(run_id, recorded, value_store)
     recorded.value = value
     return step, blobs
+
+
+def failed_beside(failed: Sequence[Recorded], recorded: Sequence[Recorded]) -> list[Recorded]:
+    """The further failed steps that a retry repeats: those that ended other branches of the same gathers; all if none is blamed."""
+    steps = [step for step in recorded if step.kind not in HIDDEN]
+    others = [step for step in steps if step.state == StepState.FAILED and step not in failed]
+    if not failed:
+        return others
+    gathers = {gather for step in failed if (gather := _gather_of(step.place))}
+    beside = [step for step in others if _gather_of(step.place) in gathers]
+    return [
+        step
+        for step in beside
+        if not any(
+            other.place.startswith(step.place.rpartition(".")[0] + ".") and is_after(other.place, step.place) for other in steps
+        )
+    ]
+
+
+def _gather_of(place: str) -> str:
+    """The place of the gather that the branch of a step belongs to; empty: the step is in no branch."""
+    return place.rsplit(".", 2)[0] if place.count(".") > 1 else ""
 
 
 def is_finished(recorded: Recorded) -> bool:

@@ -23,7 +23,7 @@ from treadle.model.clock import instant, milliseconds
 from treadle.model.errors import IdempotencyKeyReused, IllegalTransition, InvalidInput, Refused
 from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import check_count
-from treadle.model.names import QueueKey, check_key, check_name
+from treadle.model.names import ADVANCE, QueueKey, check_key, check_name
 from treadle.model.retry import as_policy
 from treadle.model.states import TASK, TaskState
 from treadle.model.stored import write
@@ -54,10 +54,14 @@ class Enqueued(NamedTuple):
 class Queue(Service):
     """Enqueue, cancel, retry, pause and resume tasks of one namespace."""
 
-    def __init__(self, core: Core, *, follow: Follow | None = None) -> None:
-        """`follow` returns the tasks and rows that are stored with the end of a task."""
+    def __init__(
+        self, core: Core, *, follow: Follow | None = None, retry_of_run: Callable[[Task, str], Awaitable[object]] | None = None
+    ) -> None:
+        """`follow` returns the tasks and rows that are stored with the end of a task; `retry_of_run` retries the step of a run's
+        task for an actor."""
         super().__init__(core)
         self._follow = follow
+        self._retry_of_run = retry_of_run
         self._queues_checked: set[QueueKey] = set()
 
     def check(self, specs: Iterable[TaskSpec]) -> None:
@@ -131,9 +135,17 @@ class Queue(Service):
         return await self._operate(task_id, "cancel", lambda _: ending, unless=TaskState.CANCELED)
 
     async def retry(self, task_id: Ref, *, actor: str = "operator", payload: Json = None) -> Task:
-        """Make a failed, canceled or ignored task live again, with reset counters and an edited payload if given."""
+        """Make a failed, canceled or ignored task live again, with reset counters and an edited payload if given.
+
+        The task of a run is repeated by its run, as `Runs.retry` does for its step: as another task, with all that follows.
+        """
         if payload is not None:
             self.pack(payload, "")
+        elif self._retry_of_run is not None:
+            task = await self._get_task(await find_id(self._store, self._namespace, "task", task_id))
+            if task.finished and task.run_id is not None and task.kind != ADVANCE:
+                await self._retry_of_run(task, actor)
+                return task
         blobs: tuple[PutBlob, ...] = ()
 
         def redriven(task: Task) -> Settlement:

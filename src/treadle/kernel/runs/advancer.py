@@ -34,6 +34,7 @@ from treadle.evaluator import (
     steps_of,
 )
 from treadle.kernel.core import Core, Service
+from treadle.kernel.functions.steps import VOID
 from treadle.kernel.queue.decide import failure
 from treadle.kernel.runs.decide import (
     VALUE_LIMIT,
@@ -105,7 +106,7 @@ class RunViews(Service):
     def __init__(self, core: Core, flows: Flows, limits: Limits) -> None:
         super().__init__(core)
         self._flows = flows
-        self._limits = limits
+        self.limits = limits
         self._known: OrderedDict[str, LoadedRun] = OrderedDict()
         self._known_rows: dict[str, int] = {}
         self._rows_in_all = 0
@@ -157,10 +158,10 @@ class RunViews(Service):
     async def evaluate(self, known: LoadedRun, events: Sequence[Event]) -> Changes:
         """Evaluate the events, loading the rows that the evaluator asks for."""
         program = await self._flows.program(known.run.flow_id)
-        unseen = [step_id for step_id in steps_of(events, self._limits) if step_id not in known.view.rows]
+        unseen = [step_id for step_id in steps_of(events, self.limits) if step_id not in known.view.rows]
         if unseen:
             await self._load(known, Need(), unseen)
-        while isinstance(result := advance(program, known.ref, known.view, events, self._limits), Need):
+        while isinstance(result := advance(program, known.ref, known.view, events, self.limits), Need):
             await self._load(known, result)
         return result
 
@@ -176,7 +177,7 @@ class RunViews(Service):
         view = known.view
         if near or need.rows or need.children_of:
             steps = await self._store.runs.load_steps(known.run.id, near, need.rows, need.children_of)
-            rows = [load_step(step, self._value_store) for step in steps]
+            rows = [load_step(step, self._value_store) for step in steps if step.kind != VOID]
             view.add(*[row for row in rows if row.id not in view.rows or view.rows[row.id] is None])
             view.add_absent(*need.rows, *near)
             self._complete(view, rows, near, need.children_of)

@@ -11,7 +11,7 @@ from treadle.evaluator import Changes, Errored, Event, Expand, Finished, Request
 from treadle.evaluator.records import NOT_STARTED, StepError, StepRow, status_of
 from treadle.evaluator.states import State, StepKind
 from treadle.kernel.functions.reads import shown_row
-from treadle.kernel.functions.steps import read_step
+from treadle.kernel.functions.steps import VOID, read_step
 from treadle.kernel.store.units import CancelRunTasks, Dismiss, Finish, PutBlob, PutInbox, PutSteps, Row, RunTransition
 from treadle.kernel.store.value_store import ValueStore, ref_json, small_text, unwrapped, wrapped
 from treadle.model.errors import UnreadableValue
@@ -153,6 +153,9 @@ def rows_of(
             stored.append(slim)
             rows += blobs
         rows.append(PutSteps(run.id, tuple(steps), len(changes.created)))
+    if changes.removed:
+        removed = (store_step(row, value_store, run.root_id)[0] for row in changes.removed)
+        rows.append(PutSteps(run.id, tuple(msgspec.structs.replace(step, kind=VOID) for step in removed), 0))
     tasks = [_step_task(run, request, value_store, rows, preclaimed) for request in changes.tasks]
     if changes.again:
         payload = expand_payload(changes.again)

@@ -25,9 +25,11 @@ from treadle.evaluator import (
     Updated,
     fork,
     open_ends,
+    repeat_collected,
 )
 from treadle.kernel.core import Core, Service
 from treadle.kernel.functions.operations import FunctionRuns
+from treadle.kernel.functions.steps import VOID
 from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.queue.engine_tasks import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import check_priority
@@ -55,7 +57,7 @@ from treadle.kernel.store.units import (
     tag_rows,
 )
 from treadle.lang import Program
-from treadle.lang.nodes import Facet, Step
+from treadle.lang.nodes import Block, Facet, Step
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import (
     IllegalTransition,
@@ -338,19 +340,51 @@ class Runs(Service):
         """Repeat in one commit everything that failed in the run, or below one step or block, and continue the run from there.
 
         Completed steps are kept; steps that were not started because the run could not succeed are started. The failed tasks are
-        no longer dead letters.
+        no longer dead letters. If the failure follows from errors that a `collectErrors` has collected, the items that failed are
+        repeated, too, and everything that followed from them.
         """
         if (functions := await self._functions_for(run_id)) is not None:
             return await functions.retry(run_id, step_id, actor=actor)
         run = await self.get_run(run_id)
         if run.state not in (RunState.FAILED, RunState.RUNNING):
             raise IllegalTransition("run", run.id, run.state, "retry", RUN.possible(run.state))
+        if run.state == RunState.FAILED and await self._repeat_collected(run.id, step_id, actor):
+            return await self.get_run(run_id)
         row = await self.get_step(run.id, step_id or RunRef(id=run.id, workflow=run.workflow).root_id)
         if (await self._flows.program(run.flow_id)).find_node(row.statement_id) is None:
             raise Refused(f"The steps of the run {run.id} are not those of its flow (it was imported): rerun it.")
         if ignored := await self._advancer.offer(run.id, RetryStep(row.id), actor=actor):
             raise Refused(f"The {'step' if step_id else 'run'} cannot be repeated: {ignored[0]}.")
         return await self.get_run(run_id)
+
+    async def _repeat_collected(self, run_id: str, step_id: str | None, actor: str) -> bool:
+        """Repeat failures that were collected; return whether there were any. The cost is proportional to the steps of the run."""
+
+        async def attempt() -> bool:
+            run = await self.get_run(run_id)
+            program = await self._flows.program(run.flow_id)
+            if not any(
+                isinstance(node, Block) and node.foreach is not None and node.foreach.failed for node in program.nodes.values()
+            ):
+                return False
+            steps = await self._all_steps(run.id)
+            if step_id is not None and all(step.id != step_id for step in steps):
+                return False
+            blobs: dict[str, Json] = {}
+            repeat = partial(repeat_collected, program, RunRef(id=run.id, workflow=run.workflow, rows=run.steps), steps, step_id)
+            while isinstance(changes := repeat(blobs, self._advancer.views.limits), Need):
+                blobs |= await self._value_store.load(changes.blobs)
+            if changes is None:
+                return False
+            tasks, rows, _ = rows_of(run, changes, self._value_store, actor, self._advancer.driven.get(run.id))
+            unit = Unit(run=RunGuard(run.id, run.version), tasks=tasks, rows=once([Dismiss(run.id), *rows]))
+            try:
+                await self._committer.commit(unit, self._patience)
+            finally:
+                self._advancer.views.forget(run.id)
+            return True
+
+        return await self._committer.transact(attempt, f"retry the run {run_id}")
 
     async def retry_dead(self, run_id: Ref, *, actor: str = "operator") -> Run:
         """Retry the run of a dead letter; first process results that could not be processed."""
@@ -550,7 +584,7 @@ class Runs(Service):
 
     async def _all_steps(self, run_id: str) -> list[StepRow]:
         """All rows of the run."""
-        return [load_step(step, self._value_store) for step in await all_steps(self._store, run_id)]
+        return [load_step(step, self._value_store) for step in await all_steps(self._store, run_id) if step.kind != VOID]
 
     # a waiting step
 

@@ -196,12 +196,13 @@ class StepReads(RunReads):
         work = await self.work_of(run)
         after: str | None = None
         while run.steps <= SORTED_LIMIT and (page := await self._store.runs.list_steps(run.id, after, PAGE_LIMIT)):
+            after = page[-1].id
+            page = [step for step in page if step.kind not in HIDDEN]
             rows = {step.id: statement_of(step, self._value_store) for step in page}
             live_work = await self.work_at(work, {step_id: status for step_id, (_, status) in rows.items()})
             for step in page:
                 statement_id, status = rows[step.id]
                 nodes.setdefault(statement_id, NodeCounts()).count(step, live_work.state_of(step.id, status))
-            after = page[-1].id
         single = {node.step_id: node for node in nodes.values() if node.step_id is not None}
         for step in await self._store.runs.load_steps(run.id, rows=list(single)[:PAGE_LIMIT]) if single else ():
             row = show_step(step, self._value_store)

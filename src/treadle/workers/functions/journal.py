@@ -5,7 +5,7 @@ A replay takes recorded steps from the journal as the function reaches their pla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from treadle.kernel.effects.decide import UnrepeatedEffect
@@ -107,14 +107,22 @@ def blamed(error: BaseException, *step_ids: str) -> BaseException:
 
 
 def blamed_steps(error: BaseException | None) -> tuple[str, ...]:
-    """Return the steps that caused an error, directly or through the errors that it was raised from."""
+    """Return the steps that caused an error: directly, as one of a group or among its arguments, or as the error it came from."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         if step_ids := error.__dict__.get("step_ids"):
             return tuple(step_ids)
+        if collected := [step_id for part in _collected(error) if id(part) not in seen for step_id in blamed_steps(part)]:
+            return tuple(dict.fromkeys(collected))
         error = error.__cause__ or error.__context__
     return ()
+
+
+def _collected(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors that the code has collected in another one: a group's, and those in arguments and lists of them."""
+    for part in (error.exceptions, *error.args) if isinstance(error, BaseExceptionGroup) else error.args:
+        yield from (item for item in (part if isinstance(part, list | tuple) else [part]) if isinstance(item, BaseException))
 
 
 _PAGE = 1000

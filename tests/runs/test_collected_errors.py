@@ -1,0 +1,145 @@
+"""A retry of a run repeats items whose errors `collectErrors` has collected, if the run failed because of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from treadle import RunFailed
+from treadle.model.errors import IllegalTransition
+from treadle.model.names import HANDLER
+from treadle.model.states import TaskState
+from treadle.testing.environment import Environment
+
+FLOW = """
+namespace batch {
+    schema Failure { index: Long, item: Json, error: String, error_type: String }
+    event facet Import(row: Long) => (id: Long)
+    event facet Mark(id: Long) => (id: Long)
+    event facet Check(failed: [Failure], other: Long) => (ok: Boolean)
+    event facet Other() => (n: Long)
+    event facet Last(ok: Boolean) => (n: Long)
+    workflow Nightly(rows: [Long]) => (ids: [Long] = [], failed: [Failure]) andThen foreach row in $.rows collectErrors(failed) {
+        one = Import(row = row)
+        two = Mark(id = one.id)
+        yield Nightly(ids = [two.id])
+    }
+    workflow Whole(rows: [Long]) => (ids: [Long] = [], n: Long = 0) andThen {
+        other = Other()
+        night = Nightly(rows = $.rows)
+        check = Check(failed = night.failed, other = other.n)
+        last = Last(ok = check.ok)
+        yield Whole(ids = night.ids, n = last.n)
+    }
+    workflow Aside(rows: [Long]) => (ids: [Long] = [], n: Long = 0) andThen {
+        night = Nightly(rows = $.rows)
+        last = Last(ok = true)
+        yield Aside(ids = night.ids, n = last.n)
+    }
+}
+"""
+ROWS = [1, 2, 3, 4]
+
+
+class Program:
+    """The handlers of the flow: odd rows fail until they are repaired, and the check refuses failures."""
+
+    def __init__(self, env: Environment) -> None:
+        self.env, self.broken, self.last_broken = env, True, False
+        self.calls: list[tuple[str, Any]] = []
+        handler = env.engine.handler
+
+        @handler("batch.Import")
+        async def take(payload: dict[str, Any]) -> dict[str, Any]:
+            self.calls.append(("Import", payload["row"]))
+            if self.broken and payload["row"] % 2:
+                raise ValueError(f"{payload['row']} is broken")
+            return {"id": payload["row"] * 10}
+
+        @handler("batch.Mark")
+        async def mark(payload: dict[str, Any]) -> dict[str, Any]:
+            self.calls.append(("Mark", payload["id"]))
+            return {"id": payload["id"]}
+
+        @handler("batch.Other")
+        async def other(payload: dict[str, Any]) -> dict[str, Any]:
+            self.calls.append(("Other", None))
+            return {"n": 1}
+
+        @handler("batch.Check")
+        async def check(payload: dict[str, Any]) -> dict[str, Any]:
+            self.calls.append(("Check", len(payload["failed"])))
+            if payload["failed"]:
+                raise ValueError(f"{len(payload['failed'])} failed")
+            return {"ok": True}
+
+        @handler("batch.Last")
+        async def last(payload: dict[str, Any]) -> dict[str, Any]:
+            self.calls.append(("Last", None))
+            if self.last_broken:
+                raise ValueError("the last step is broken")
+            return {"n": 7}
+
+    async def start(self, workflow: str, **options: Any) -> str:
+        started = await self.env.engine.start_run([("batch.afl", FLOW)], workflow, {"rows": ROWS}, **options)
+        with pytest.raises(RunFailed):
+            await self.env.result(started.id)
+        self.calls.clear()
+        return started.id
+
+
+@pytest.fixture
+async def program() -> AsyncIterator[Program]:
+    async with Environment() as env:
+        yield Program(env)
+        assert (await env.engine.kernel.verify()).problems == ()
+
+
+async def test_a_retry_repeats_the_items_behind_the_failure_and_all_that_followed(program: Program) -> None:
+    run_id = await program.start("Whole")
+    runs = program.env.engine.runs
+    await runs.retry(run_id)  # still broken: everything happens as before
+    with pytest.raises(RunFailed):
+        await program.env.result(run_id)
+    assert sorted(program.calls, key=str) == [("Check", 2), ("Import", 1), ("Import", 3)]
+    program.broken = False
+    program.calls.clear()
+    await runs.retry(run_id)
+    assert await program.env.result(run_id) == {"ids": [10, 20, 30, 40], "n": 7}
+    again = [("Check", 0), ("Import", 1), ("Import", 3), ("Last", None), ("Mark", 10), ("Mark", 30)]
+    assert sorted(program.calls, key=str) == again
+    shown = await program.env.engine.kernel.run_reads.list_steps(run_id)
+    assert {str(step.state) for step in shown} == {"completed"}
+    assert len({step.row.place for step in shown}) == len(shown)
+
+
+async def test_a_failed_item_is_retried_by_its_task(program: Program) -> None:
+    run_id = await program.start("Whole")
+    engine = program.env.engine
+    failed = await engine.list_tasks(states=(TaskState.FAILED,), name="batch.Import", kind=HANDLER)
+    assert len(failed) == 2
+    program.broken = False
+    await engine.retry(failed[0].id)
+    with pytest.raises(RunFailed, match="1 failed"):
+        await program.env.result(run_id)
+    await engine.retry(failed[1].id)
+    assert await program.env.result(run_id) == {"ids": [10, 20, 30, 40], "n": 7}
+
+
+async def test_collected_failures_stay_if_the_run_failed_of_something_else(program: Program) -> None:
+    program.last_broken = True
+    run_id = await program.start("Aside", on_failure="finish")
+    program.last_broken = program.broken = False
+    await program.env.engine.runs.retry(run_id)
+    assert await program.env.result(run_id) == {"ids": [20, 40], "n": 7}
+    assert program.calls == [("Last", None)]
+
+
+async def test_a_completed_run_keeps_its_collected_failures(program: Program) -> None:
+    run_id = (await program.env.engine.start_run([("batch.afl", FLOW)], "Nightly", {"rows": ROWS})).id
+    assert len((await program.env.result(run_id))["failed"]) == 2
+    (first, _) = await program.env.engine.list_tasks(states=(TaskState.FAILED,), kind=HANDLER)
+    with pytest.raises(IllegalTransition, match="completed"):
+        await program.env.engine.retry(first.id)
