@@ -109,8 +109,10 @@ def settlement(
             )
         case Waiting(delay, checkpoint):
             new_checkpoint = _kept(task, checkpoint)
-            delay = delay or (RELEASED_FOR if new_checkpoint == task.checkpoint else None)
-            return Requeue("wait", TaskState.PENDING, task.attempt, task.failures, 0, delay=delay, checkpoint=new_checkpoint)
+            least = RELEASED_FOR if new_checkpoint == task.checkpoint else None
+            return Requeue(
+                "wait", TaskState.PENDING, task.attempt, task.failures, 0, delay=delay or least, checkpoint=new_checkpoint
+            )
         case AwaitingApproval(request, checkpoint):
             requeue = Requeue(
                 "ask",
