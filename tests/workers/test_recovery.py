@@ -103,7 +103,11 @@ UNKNOWN = {
 """Identities of processes that cannot be seen from here."""
 
 
-@pytest.mark.parametrize("fields", [{}, {"name": "billing-2"}, {"host": "elsewhere"}, {"pid": 1}, {"pid": os.getpid()}], ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"name": "billing-2"}, {"host": "elsewhere"}, {"pid": 1}, {"pid": os.getpid()}],
+    ids=["same", "name", "host", "pid 1", "own pid"],
+)
 async def test_a_process_that_is_seen_to_have_ended_is_dead_under_any_name(url: str, fields: dict[str, Any]) -> None:
     async with make_engine(url) as engine:
         task = await held_by(engine, server(engine, **fields | {"process": f"{KERNEL} {GONE}"}))
@@ -111,7 +115,7 @@ async def test_a_process_that_is_seen_to_have_ended_is_dead_under_any_name(url: 
         assert (await engine.get_task(task.id)).owner_id is None
 
 
-@pytest.mark.parametrize("pid", [1, os.getpid(), 1073741824])
+@pytest.mark.parametrize("pid", [1, os.getpid(), 1073741824], ids=["pid 1", "own pid", "no pid"])
 @pytest.mark.parametrize("process", UNKNOWN.values(), ids=UNKNOWN)
 async def test_a_process_that_cannot_be_seen_is_alive_under_any_name_and_pid(url: str, process: str | None, pid: int) -> None:
     """Workers that are each pid 1 of a container of their own may share the host name, and so the name of the server."""
@@ -123,7 +127,7 @@ async def test_a_process_that_cannot_be_seen_is_alive_under_any_name_and_pid(url
         assert (await engine.get_task(task.id)).owner_id == other.id
 
 
-@pytest.mark.parametrize("fields", [{"process": OWN}, {"state": "stopped"}, {"state": "error"}], ids=str)
+@pytest.mark.parametrize("fields", [{"process": OWN}, {"state": "stopped"}, {"state": "error"}], ids=["alive", "stopped", "error"])
 async def test_tasks_of_live_and_of_ended_servers_are_left_alone(url: str, fields: dict[str, Any]) -> None:
     async with make_engine(url) as engine:
         other = server(engine, **fields)
