@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.evaluator.stored import StoredRun
 
-from treadle.evaluator import Finished, Started
+from treadle.evaluator import Finished, Started, Updated
 from treadle.model.retry import RetryPolicy
 from treadle.model.stored import read
 from treadle.testing.workflows import WorkflowFailed, compile_program, run_workflow
@@ -173,6 +173,25 @@ def test_a_result_of_another_type_is_merged_with_a_warning_and_fails_only_under_
     with pytest.raises(WorkflowFailed, match=f"W.e: handler failed: .*{problem}.*the flow is strict") as failed:
         run_workflow(source, "n.W", handlers={"E": lambda p: {"v": value}}, strict=True)
     assert failed.value.error.type == "unexpected_result"
+
+
+def test_partial_results_are_checked_together_with_the_final_one() -> None:
+    run = StoredRun(compile_program(RESULTS % "[Long]"), "W")
+    run.apply(Started())
+    step_id = run.row("W.e").id
+    run.apply(Updated(step_id, {"v": [1.0], "other": 1}))
+    run.apply(Finished(step_id))
+    run.settle()
+    assert (json.dumps(run.outputs), run.logs) == ('{"x": [1]}', [])
+    run = StoredRun(compile_program(RESULTS % "[Long]"), "W")
+    run.apply(Started())
+    run.apply(Updated(step_id, {"v": ["1"]}))
+    run.apply(Finished(step_id, {"other": 1}))
+    run.settle()
+    assert (run.outputs, [entry.warning for entry in run.logs]) == (
+        {"x": ["1"]},
+        ["the handler of `n.E` returned another result than declared: v[0] must be a Long, not a string"],
+    )
 
 
 @pytest.mark.parametrize("strict", [False, True])

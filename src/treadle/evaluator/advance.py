@@ -219,13 +219,13 @@ def _finish(draft: Draft, row: StepRow, event: Finished) -> None:
     """Give a waiting row its result and continue."""
     stop_waiting(draft, row)
     if row.state is EVENT_TRANSMIT:
-        result, wrong = check_result(draft, row, event.result)
+        result, wrong = check_result(draft, row, {**row.returns, **event.result})
         if wrong is not None and draft.plan.program.strict:
             fail_step(draft, row, _error(draft, row, f"{wrong} (the flow is strict)", "unexpected_result"), row.state)
             return
         if wrong is not None:
             draft.logs.append(LogEntry(step_id=row.id, path=row.path, warning=wrong))
-        row.returns = {**row.returns, **result}
+        row.returns = result
         continue_after_event(draft, row)
     elif row.state is FACET_SCRIPTS_BEGIN:
         row.params = {**row.params, **event.result}

@@ -115,8 +115,8 @@ def check_result(draft: Draft, row: StepRow, result: Mapping[str, Value]) -> tup
             checked[param.name] = whole = with_integers(program, param.type, value)
             wrong += misfits(program, param.name, param.type, whole)
     if not _body(draft, row):
-        values = {*result, *row.params, *row.returns}
-        wrong += [f"{param.name} ({words(param.type)}) is missing" for param in facet.required if param.name not in values]
+        missing = (param for param in facet.required if param.name not in result and param.name not in row.params)
+        wrong += [f"{param.name} ({words(param.type)}) is missing" for param in missing]
     if not wrong:
         return checked, None
     declared = {param.name for param in facet.facet.returns}
