@@ -142,6 +142,7 @@ namespace n {
         ("Long", "3", "v must be a Long, not a string"),
         ("Long", 3.5, "v must be a Long, not a number"),
         ("Long", None, "v must be a Long, not null"),
+        ("Long", 1e300, "v must be a Long, not a number"),
         ("Int", True, "v must be an Int, not a boolean"),
         ("String", None, "v must be a String, not null"),
         ("String?", 1, "v must be a String, not a number"),
@@ -175,6 +176,26 @@ def test_a_result_of_another_type_is_merged_with_a_warning_and_fails_only_under_
     assert failed.value.error.type == "unexpected_result"
 
 
+def test_a_result_that_is_nested_too_deeply_to_be_checked_is_merged_with_a_warning() -> None:
+    source = """
+    namespace n {
+        schema Nested { v: Long, inner: Nested?, }
+        event facet E() => (deep: Nested, n: Long)
+        workflow W() => (x: Json) andThen { e = E() yield W(x = e.n) }
+    }
+    """
+    deep: dict[str, Any] = {"v": 1.0}
+    for _ in range(700):
+        deep = {"v": 1.0, "inner": deep}
+    run = StoredRun(compile_program(source), "W")
+    run.apply(Started())
+    run.apply(Finished(run.row("W.e").id, {"deep": deep, "n": 2.0}))
+    run.settle()
+    assert run.outputs == {"x": 2}
+    [entry] = run.logs
+    assert "deep is nested too deeply to be checked" in (entry.warning or "")
+
+
 def test_partial_results_are_checked_together_with_the_final_one() -> None:
     run = StoredRun(compile_program(RESULTS % "[Long]"), "W")
     run.apply(Started())
@@ -205,6 +226,7 @@ def test_partial_results_are_checked_together_with_the_final_one() -> None:
         ("[Json]", [3.0], [3.0]),
         ("[[Long]]", [[1.0], [2]], [[1], [2]]),
         ("[Long]", [float(n) for n in range(5000)], list(range(5000))),
+        ("Long", -(2.0**62), -(2**62)),
         ("[Point?]", [None, {"x": 1e3, "y": 2.0, "tags": [4.0], "z": 5.0}], [None, {"x": 1000, "y": 2.0, "tags": [4], "z": 5.0}]),
     ],
 )

@@ -111,9 +111,12 @@ def check_result(draft: Draft, row: StepRow, result: Mapping[str, Value]) -> tup
         if param.name not in result:
             continue
         value = result[param.name] if named_type(param.type).name == "Json" else draft.load(result[param.name])
-        if misfits(program, param.name, param.type, value):
-            checked[param.name] = whole = with_integers(program, param.type, value)
-            wrong += misfits(program, param.name, param.type, whole)
+        try:
+            if misfits(program, param.name, param.type, value):
+                checked[param.name] = whole = with_integers(program, param.type, value)
+                wrong += misfits(program, param.name, param.type, whole)
+        except RecursionError:
+            wrong.append(f"{param.name} is nested too deeply to be checked")
     if not _body(draft, row):
         missing = (param for param in facet.required if param.name not in result and param.name not in row.params)
         wrong += [f"{param.name} ({words(param.type)}) is missing" for param in missing]

@@ -192,6 +192,10 @@ def misfits(program: Program, place: str, wanted: Type, value: Json) -> list[str
     return [f"{place} must be {describe(wanted)}, not {_kind(value)}"]
 
 
+_INTEGERS = 2.0**63
+"""Whole numbers are smaller."""
+
+
 def with_integers(program: Program, wanted: Type, value: Json) -> Json:
     """Return the value with integral floats as integers where whole numbers are wanted."""
     if isinstance(wanted, OptionalType):
@@ -200,7 +204,7 @@ def with_integers(program: Program, wanted: Type, value: Json) -> Json:
         return [with_integers(program, wanted.element, item) for item in value]
     if isinstance(wanted, ListType):
         return value
-    if isinstance(value, float) and wanted.name in ("Long", "Int") and value.is_integer():
+    if isinstance(value, float) and wanted.name in ("Long", "Int") and value.is_integer() and abs(value) < _INTEGERS:
         return int(value)
     schema = program.find_schema(wanted.name)
     if schema is None or not isinstance(value, dict):
