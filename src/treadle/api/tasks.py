@@ -266,7 +266,11 @@ View(
     ),
     brief=TASK_BRIEF,
     empty="No tasks.",
-    changed="{name} {id} is {state} now",
+    changed=lambda task: (
+        f"{task.name} {task.id} is repeated by its run {task.run_id}"
+        if task.state == "failed" and task.run_id is not None  # only a retry leaves it failed
+        else f"{task.name} {task.id} is {task.state} now"
+    ),
 )
 
 

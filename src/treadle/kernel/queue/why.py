@@ -176,9 +176,10 @@ def _elsewhere(task: Task, servers: Sequence[Server], now: int) -> str:
     if task.kind != HANDLER:
         return ""
     live = [server for server in servers if shown_server_state(server, now) == "running"]
-    if lists := sorted({name for server in live if handles(server.handlers, task.name) for name in server.task_lists}):
+    serving = [server for server in live if handles(server.handlers, task.name)]
+    if lists := sorted({name for server in serving if _serves_scope(server, task) for name in server.task_lists}):
         return f", but in {', '.join(lists)}"
-    return suggestion(task.name, {name for server in live for name in server.handlers})
+    return "" if serving else suggestion(task.name, {name for server in live for name in server.handlers})
 
 
 def _why_finished(task: Task) -> Reason:

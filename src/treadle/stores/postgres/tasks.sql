@@ -192,7 +192,7 @@ set owner_id = $2::text,
     heartbeat_at = (select treadle_now()),
     progress_at = (select treadle_now()),
     wake_at = (select treadle_now()) + $3::bigint,
-    doing = null
+    activity = null
 where tasks.id = any (array(select id from taken))
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 

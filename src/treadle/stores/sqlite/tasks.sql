@@ -43,7 +43,7 @@ from (
 -- Claim the first ready tasks of the queue and priority in one of the scopes for the owner.
 update tasks
 set owner_id = :owner_id, claim_version = claim_version + 1, claimed_at = :now, heartbeat_at = :now, progress_at = :now,
-  wake_at = :now + :lease_for, doing = null
+  wake_at = :now + :lease_for, activity = null
 where rowid in (
   select rowid
   from tasks
