@@ -11,6 +11,9 @@ from treadle.model.approvals import ApprovalRequest
 from treadle.model.external import ExternalProductionHandle, Production
 from treadle.model.values import CODE_LIMIT, TEXT_LIMIT, Json, storable
 
+TYPE_CHANGED = "type_changed"
+"""The code of the problem of a run whose recorded values do not match the types that its code gives them now."""
+
 
 class Problem(msgspec.Struct, frozen=True):
     """The reason of a failure: a stable code, a message for people, and its origin."""

@@ -16,6 +16,7 @@ from treadle.model.clock import as_text, span
 from treadle.model.errors import UnreadableValue
 from treadle.model.lists import IGNORE, WAIT, Limit, QueueRule
 from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, EXTERNAL_CANCEL, FUNCTION, HANDLER, PLAN, QueueKey, handles, short_name
+from treadle.model.outcomes import TYPE_CHANGED
 from treadle.model.states import BlockReason, TaskState
 from treadle.model.stored import Stored, read
 from treadle.model.tasks import LIVE_SERVER_STATES, LOST_AFTER, Server, Task, evidence_text
@@ -262,7 +263,10 @@ def _why_waiting(task: Task, now: int) -> Reason:
     if task.state == TaskState.AWAITING_APPROVAL:
         return Reason("approval", f"waits for an approval until {at}{due}")
     if task.kind == FUNCTION and task.error:
-        message = decode_error(task.error).get("message", "")
+        error = decode_error(task.error)
+        message = error.get("message", "")
+        if error.get("code") == TYPE_CHANGED:
+            return Reason(TYPE_CHANGED, f"{message}; next try at {at}{due}")
         adopt = f"`treadle functions adopt {task.run_id} --version N` continues it with a version that matches"
         return Reason(
             "nondeterministic",

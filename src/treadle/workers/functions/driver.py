@@ -53,16 +53,17 @@ from treadle.kernel.store.units import (
 from treadle.model.errors import (
     Canceled,
     InvalidInput,
+    InvalidPayload,
     NonRetryable,
     TreadleError,
     UpdateUnanswered,
 )
-from treadle.model.outcomes import Problem
+from treadle.model.outcomes import TYPE_CHANGED, Problem
 from treadle.model.records import Message
 from treadle.model.retry import Backoff
 from treadle.model.states import RunState, StepState, TaskState
 from treadle.model.tasks import NewTask, Task
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, decode, encode, error_code, error_text, type_name
 from treadle.workers.call import outcome_of_error, stops_caller
 from treadle.workers.context import Context, holder
 from treadle.workers.functions.execution import FunctionBranch, FunctionExecution, PendingUnit, Runtime, diverged
@@ -242,7 +243,7 @@ class Driver:
             return None
         if execution.problem is None and (self._ended is not None or self.successor is not None):
             if (unreached := self.journal.history.unreached()) is not None:
-                execution.problem = diverged(unreached.place, f"{unreached.kind} {unreached.name}", "the end of the function")
+                execution.problem = _ended_early(unreached, None if self._ended is None else self._ended[1])
             elif not execution.run_paused:
                 return await self._end(set_settling)
         if execution.problem is not None:
@@ -427,6 +428,18 @@ class Driver:
         transitions: list[Row] = [TakeMessages(run_id, tuple(signal.id for signal in signals)), *map(PutMessage, signals)]
         timers = deadline_tasks(new, await runtime.store.now()) if new.deadline_at is not None else ()
         return Finish("succeed", TaskState.COMPLETED), (new_task, *timers), (*rows, moved, *transitions)
+
+
+def _ended_early(unreached: Recorded, error: BaseException | None) -> Problem:
+    """Return the problem of a replay whose code ends, with an error or without, before it has reached all recorded steps."""
+    if error is not None and error_code(error, "") == InvalidPayload.code:
+        return Problem(
+            TYPE_CHANGED,
+            f"{str(error).rstrip('.')}. The run recorded this value before its type changed: give a new field a default, or "
+            "convert earlier values in the type, e.g. with a validator of pydantic; a worker with such code continues the run",
+        )
+    now = "the end of the function" + ("" if error is None else f" by {type_name(error)}: {error_text(error)}")
+    return diverged(unreached.place, f"{unreached.kind} {unreached.name}", now)
 
 
 def _is_unawaited(operation: object) -> bool:

@@ -149,7 +149,11 @@ class StepOperation(Operation):
         raise failure_of(recorded)
 
     def _loaded(self, value: Any) -> Any:
-        return value if self.converter is None else self.converter.load(value)
+        try:
+            return value if self.converter is None else self.converter.load(value)
+        except InvalidPayload as error:
+            what = f"The recorded result of the {self.kind} {self.name}"
+            raise InvalidPayload(f"{what} does not match its annotation: {error}") from None
 
     def _stored(self, value: Any) -> Json:
         """Return the result as a replay reads it."""
