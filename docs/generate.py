@@ -46,7 +46,7 @@ PROBLEMS = {
     "invalid_result": "A step or a function returned a value that is not JSON or is too large. Final.",
     "nondeterministic": "The code of a durable function deviates from the recorded steps of its run. It is retried with growing "
     "delays until the code matches.",
-    "type_changed": "A value that a run of a durable function has recorded, such as its payload, does not match its type in the code "
+    "type_changed": "A value that a run of a durable function recorded, such as its payload, does not match its type in the code "
     "of now. It is retried with growing delays until the code accepts the value.",
     "non_retryable": "The handler raised `NonRetryable` without a code of its own.",
     "timeout": "The attempt exceeded its timeout and was stopped. It counts as a failure, so the policy applies.",
