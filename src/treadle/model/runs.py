@@ -155,7 +155,7 @@ _WORDS: dict[str, str] = {
     ActivityKind.WAITING_FOR_CHILD: "waiting for a child run",
     ActivityKind.WAITING_FOR_WORKER: "waiting for a worker",
     ActivityKind.WAITING_FOR_TASK: "waiting for a task",
-    ActivityKind.HELD: "on hold",
+    ActivityKind.HELD: "held",
 }
 
 

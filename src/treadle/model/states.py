@@ -85,6 +85,8 @@ class StateMachine(msgspec.Struct, frozen=True):
 
 
 LIVE_TASK_STATES = (TaskState.PENDING, TaskState.AWAITING_EXTERNAL, TaskState.AWAITING_APPROVAL)
+TASK_ACTIVITIES = ("ready", "running", "waiting", "held")
+"""The words under which lists count live tasks: for a worker, by a worker, until an instant, by a pause or limit."""
 SHOWN_LIVE_STATES = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
 """The states as shown of tasks that have not ended."""
 FINAL_TASK_STATES = (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.IGNORED)

@@ -156,6 +156,17 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
         return self.state
 
     @property
+    def counted_as(self) -> str | None:
+        """The word under which lists count the task, one of `TASK_ACTIVITIES`; None once it has finished."""
+        if self.finished:
+            return None
+        if self.owner_id is not None:
+            return "running"
+        if self.wake_at is None:
+            return "held" if self.blocked_by else "ready"
+        return "held" if self.blocked_by & ~BlockReason.OVER_LIMIT else "waiting"
+
+    @property
     def claim(self) -> Claim:
         """The claim of the current owner; only the owner may use it."""
         return Claim(self.id, self.claim_version, self.owner_id or "")

@@ -18,7 +18,7 @@ from treadle.model.errors import AmbiguousId, InvalidInput, not_found
 from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import MAX_WORKERS, TARGET_LATENCY, WAIT, QueueRule
 from treadle.model.names import DEFAULT_LIST, HANDLER, check_name
-from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, BlockReason, TaskState
+from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, TASK_ACTIVITIES, BlockReason, TaskState
 from treadle.model.tasks import LogLine, Server, Task, Transition
 
 _HOLDERS_SHOWN = 5
@@ -103,7 +103,8 @@ class Reads(Service):
     ) -> TaskFilter:
         """Build a task filter for this namespace."""
         if unknown := [state for state in states if state not in _SHOWN]:
-            raise InvalidInput(f"Unknown state {unknown[0]!r}; states are {', '.join(sorted(_SHOWN))}.")
+            hint = f" Use the query `activity = {unknown[0]}`." if unknown[0] in TASK_ACTIVITIES else ""
+            raise InvalidInput(f"Unknown state {unknown[0]!r}; states are {', '.join(sorted(_SHOWN))}.{hint}")
         return TaskFilter(
             states=tuple(states),
             namespace=self._namespace,

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from treadle.model.clock import LATEST_AT, as_text
 from treadle.model.errors import InvalidInput, InvalidQuery
 from treadle.model.runs import ActivityKind
-from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, RunState, TaskState
+from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, TASK_ACTIVITIES, RunState, TaskState
 from treadle.model.tags import check_tag_key, time_in
 
 QUERY_LIMIT = 4000
@@ -111,6 +111,7 @@ _EXACT = ("state", "activity", "kind", "list", "id", "run")
 _KNOWN = {
     ("state", True): TASK_STATES,
     ("state", False): RUN_STATES,
+    ("activity", True): TASK_ACTIVITIES,
     ("activity", False): tuple(activity.value for activity in ActivityKind),
     ("kind", False): ("workflow", "function"),
 }
@@ -279,8 +280,6 @@ class _Parser:
         if low in _DEEP and rest:
             return Field(low, self._path(low, rest, token))
         if low in _PLAIN and not rest:
-            if low == "activity" and self._tasks:
-                raise self._error("only runs have an activity (doing); for tasks, use state.", token.at)
             if low == "run" and not self._tasks:
                 raise self._error("a run has no field run; use id.", token.at)
             return Field(low)
@@ -389,6 +388,8 @@ class _Parser:
         if choices and isinstance(value, str) and value not in choices:
             near = difflib.get_close_matches(value.lower(), choices, 1)
             hint = f" Did you mean {near[0]}?" if near else ""
+            if root == "state" and value in _KNOWN["activity", self._tasks]:
+                hint = f" Use activity = {value}."
             raise self._error(f"{root} is never {value!r}; it is one of {', '.join(choices)}.{hint}", at)
 
 

@@ -256,7 +256,7 @@ def _subject(record: Run | Task, wants_error: bool, activity: str | None = None,
     if isinstance(record, Run):
         facts = {"state": str(record.state), "name": record.workflow, "activity": activity, "flow": record.flow_id}
     else:
-        facts = {"state": str(record.shown_state), "name": record.name, "run": record.run_id}
+        facts = {"state": str(record.shown_state), "name": record.name, "run": record.run_id, "activity": record.counted_as}
     facts |= {"kind": record.kind, "list": record.task_list, "id": record.id, "root": record.root_id}
     error = error_text(decode_error(record.error)) if wants_error and record.error else None
     return Subject(facts, record.created_at, record.finished_at, error, **more)

@@ -89,7 +89,7 @@ def headline(look: Look, where: str) -> Text:
         (status.health, tone),
         ("  " + "; ".join(status.reasons), "yellow"),
         f"  {status.store.kind} {where if '://' in where and '@' not in where else ''}\n",
-        f"{status.tasks.ready} ready, {status.tasks.running} running, {status.tasks.waiting} waiting, {status.tasks.held} on hold",
+        f"{status.tasks.ready} ready, {status.tasks.running} running, {status.tasks.waiting} waiting, {status.tasks.held} held",
         f"   {rate} completed in the last full minute   ",
         (spark([minute.completed for minute in minutes[-40:]]), "cyan"),
     )
