@@ -52,7 +52,6 @@ _DETERMINER = r"(?:an?|the|its|each|every|this|no|of|all|log|one|last)"
 REJECTED = {
     re.compile(r"\blanes?\b", re.IGNORECASE): "queue, or: tasks by handler",
     re.compile(rf"\b{_DETERMINER} moves?\b|\bmoves (?:of|with)\b|, moves\b", re.IGNORECASE): "state change, history or event",
-    re.compile(r"(?:\d|\}|waiting and) held\b", re.IGNORECASE): "on hold",
     re.compile(r"(?<![\w,] )(?<!-)\bletters\b(?!,? (?:and|or)? ?digits)", re.IGNORECASE): "dead letters",
     re.compile(r"\bmake up for\b", re.IGNORECASE): "backfill",
     re.compile(r"\bfor good\b", re.IGNORECASE): "permanently",
