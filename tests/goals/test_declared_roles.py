@@ -132,6 +132,8 @@ def test_every_event_of_a_role_is_a_transition_of_an_objective() -> None:
         ("ca/pture: {handler: x, events: [objective.pass]}", "contains no /"),
         ("gate: {handler: x, events: [objective.pass]}", "roles.gate.handler: is unknown here"),
         ("gait: {lease: 45s}", "did you mean gate"),
+        ("capture: {handler: x, events: [objective.pass], hold: true}", "needs the event objective.approve"),
+        ("capture: {handler: x, events: [objective.approve], hold: 1}", "must be true or false"),
     ],
 )
 def test_a_role_that_is_declared_wrongly_is_reported(role: str, place: str, tmp_path: Path) -> None:
@@ -164,3 +166,109 @@ async def test_each_type_has_the_deadlines_of_its_own_topology(namespace: str, t
             await services.settler.scan(task.claim, engine.goals.topology, task.name)
         flags = [(await engine.goals.objectives.get(each.objective_id)).overdue_at is not None for each in made]
     assert flags == [True, False]
+
+
+@pytest.mark.parametrize("kind", SHARED)
+async def test_a_role_receives_events_from_processes_without_its_declaration(kind: str, request: Any, tmp_path: Path) -> None:
+    calls: list[dict[str, Any]] = []
+    url = url_of(kind, request, tmp_path)
+    built_in, alone = make_engine(url), make_engine(url)
+    for engine, folder in ((built_in, tmp_path / "a"), (alone, tmp_path / "b")):
+        with_handlers(engine, calls)
+        folder.mkdir()
+        text = TOPOLOGY if engine is alone else TOPOLOGY.replace("roles:\n", "").replace(TOPOLOGY.splitlines()[3] + "\n", "")
+        use_topology(engine, folder, text, ["capture"] if engine is alone else None)
+    assert built_in.goals.topology is not None
+    assert built_in.goals.topology.additional == {}
+    async with built_in, alone, alone.worker(), built_in.worker(), asyncio.timeout(BOUND):
+        await approved(built_in, type="CAPTURE")
+        await until(lambda: has(calls, 2))
+    assert {call["event"] for call in calls} == {"objective.approve", "objective.pass"}
+
+
+async def test_a_role_that_is_withdrawn_receives_no_more_events(tmp_path: Path) -> None:
+    async with opened("memory://", tmp_path, TOPOLOGY) as engine:
+        with_handlers(engine, [])
+        roles = engine.goals.serve(None)  # type: ignore[arg-type]
+        assert roles is not None
+        await roles.declare()
+        use_topology(engine, tmp_path, "types:\n  CAPTURE: {handler: do, gates: []}\n")
+        await approved(engine, type="CAPTURE")
+        await play_all(engine, READINESS)
+        assert len(await engine.list_tasks(kind=ROLE)) == 1
+        await engine.goals.withdraw_role("capture")
+        await approved(engine, type="CAPTURE")
+        await play_all(engine, READINESS)
+        assert len(await engine.list_tasks(kind=ROLE)) == 1
+
+
+@pytest.mark.parametrize(("roles", "warns"), [(["capture"], True), (["capture", "readiness"], False), (None, False)])
+async def test_a_worker_with_additional_roles_alone_says_that_it_receives_nothing(
+    roles: list[str] | None, warns: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = make_engine("memory://")
+    with_handlers(engine, [])
+    use_topology(engine, tmp_path, TOPOLOGY, roles)
+    async with engine, engine.worker():
+        pass
+    assert ("no live worker plays the role readiness, without which capture receives no events" in caplog.text) is warns
+
+
+HOLDING = TOPOLOGY.replace("lease: 45s", "hold: true, lease: 45s")
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "blockers"),
+    [({}, "TODO", []), ({"block": "no camera"}, "BLOCKED", ["no camera"]), ({"unblock": True}, "TODO", [])],
+)
+async def test_a_role_holds_an_approved_objective_until_it_has_run(
+    result: dict[str, Any], status: str, blockers: list[str], tmp_path: Path
+) -> None:
+    async with opened("memory://", tmp_path, HOLDING) as engine:
+        made = await approved(engine, type="CAPTURE")
+        await play_all(engine, READINESS)
+        objective = await engine.goals.objectives.get(made.objective_id)
+        assert (objective.status, [blocker.text for blocker in objective.open_blockers]) == (
+            "BLOCKED",
+            ["waits for the role capture"],
+        )
+        assert await take(engine, SCHEDULE) is None
+        assert "waits for the role capture" in (await engine.goals.objectives.show(made.objective_id)).why
+        (waiting,) = await engine.list_tasks(kind=ROLE)
+        assert waiting.name == "capture/CAPTURE"
+        await play(engine, ROLE, result)
+        objective = await engine.goals.objectives.get(made.objective_id)
+        assert (objective.status, [blocker.text for blocker in objective.open_blockers]) == (status, blockers)
+        if status == "BLOCKED":
+            await engine.goals.objectives.unblock(made.objective_id, actor="ada")
+        await play_all(engine, READINESS)
+        await play(engine, SCHEDULE)
+        assert (await engine.goals.objectives.get(made.objective_id)).status == "IN_PROGRESS"
+
+
+async def test_an_operator_frees_an_objective_that_a_role_holds(tmp_path: Path) -> None:
+    async with opened("memory://", tmp_path, HOLDING) as engine:
+        made = await approved(engine, type="CAPTURE")
+        await play_all(engine, READINESS)
+        await engine.goals.objectives.unblock(made.objective_id, actor="ada")
+        await play_all(engine, READINESS)
+        await play(engine, SCHEDULE)
+        await play(engine, ROLE, {"block": "too late"})
+        assert (await engine.goals.objectives.get(made.objective_id)).status == "IN_PROGRESS"
+
+
+@pytest.mark.parametrize("kind", SHARED)
+async def test_an_objective_with_roles_that_hold_it_ends(kind: str, request: Any, tmp_path: Path) -> None:
+    calls: list[dict[str, Any]] = []
+    engine = make_engine(url_of(kind, request, tmp_path))
+    with_handlers(engine, calls)
+    second = "  second: {handler: capture.check, events: [objective.approve], hold: true}\ntypes:"
+    use_topology(engine, tmp_path, HOLDING.replace("types:", second).replace(", objective.pass", ""))
+    async with engine, engine.worker(), asyncio.timeout(BOUND):
+        made = await approved(engine, type="CAPTURE")
+
+        async def is_done() -> bool:
+            return (await engine.goals.objectives.get(made.objective_id)).status == "DONE"
+
+        await until(is_done)
+    assert sorted(call["role"] for call in calls) == ["capture", "second"]

@@ -145,6 +145,9 @@ class WorkerPart(Protocol):
     def check(self) -> None:
         """Raise if this process lacks something that the part needs. Called before the worker starts."""
 
+    async def declare(self) -> None:
+        """Store what other processes must know of the part. Called when the worker starts."""
+
     def find(self, kind: str, name: str) -> RegisteredHandler | None:
         """Return the handler for tasks of that kind and name, if this process serves them."""
 

@@ -246,7 +246,9 @@ class WorkerHost:
             self._renew_leases()
             kernel.committer.on_ready.append(self.worker.wake)
             kernel.committer.on_fenced.append(self.worker.stop_fenced)
-            await self._run_all(self._register(), self._listen(), self._recover(), self._store_start_tasks(), self._set_keys())
+            declaring = (part.declare() for part in self._parts)
+            own = self._register(), self._listen(), self._recover(), self._store_start_tasks(), self._set_keys()
+            await self._run_all(*own, *declaring)
             await self._sync_declarations()
             self._state = "running"
             await kernel.store.servers.save(self.describe())

@@ -6,22 +6,30 @@ everything that followed from it forms one tree with its tasks (`root_id` is the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TypeVar
+
+from msgspec import convert, to_builtins
 
 from treadle.api.objectives import ContextSnapshot, Objective, OutputBundle, PauseState, ReadinessEvent, RunRecord, Workorder
 from treadle.api.wire import Instant
 from treadle.goals.decide import Changed, Decision, Document, ReadRecord
+from treadle.goals.kinds import GOAL_ROLE
 from treadle.goals.records import InvalidArtifact, artifact_of, with_unknown
 from treadle.goals.schemas import check_document, need_jsonschema
-from treadle.kernel.core import Core, Service
-from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter, unreadable
-from treadle.kernel.store.units import PutBlob, Row
+from treadle.goals.topology import Role
+from treadle.kernel.core import STORE_TIMEOUT, Core, Service
+from treadle.kernel.store.lookups import PAGE_LIMIT
+from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter, unreadable
+from treadle.kernel.store.units import PutBlob, Row, Unit
 from treadle.model.errors import UnreadableValue
+from treadle.model.ids import uuid7
 from treadle.model.records import UNREADABLE, Record
 from treadle.model.states import (
     CONTEXT_SNAPSHOT,
+    DECLARATIONS,
     OBJECTIVE,
     OUTPUT_BUNDLE,
     PAUSE_STATE,
@@ -30,7 +38,7 @@ from treadle.model.states import (
     WORKORDER,
     StateMachine,
 )
-from treadle.model.values import encode
+from treadle.model.values import decode, encode
 
 _KINDS: dict[type[Document], tuple[StateMachine, str]] = {
     Objective: (OBJECTIVE, "objective_id"),
@@ -115,6 +123,26 @@ class Artifacts(Service):
             return artifact
         except (UnreadableValue, InvalidArtifact) as error:
             raise unreadable(record, error) from None
+
+    # additional roles, which every process must know that ends a built-in role's task
+
+    async def list_roles(self) -> dict[str, Role]:
+        """Return the additional roles that workers have declared."""
+        items = await self._store.records.list_items(self._roles_id, None, PAGE_LIMIT)
+        return {name: convert(decode(text), Role) for name, text in items}
+
+    async def put_roles(self, roles: Mapping[str, Role | None]) -> None:
+        """Declare roles; None withdraws one."""
+        items = tuple((name, None if role is None else encode(to_builtins(role), "role")) for name, role in roles.items())
+        record = Record(id=self._roles_id, namespace=self._namespace, entity=DECLARATIONS.entity, state=DECLARATIONS.initial)
+        rows: tuple[Row, ...] = (PutItems(record.id, items),)
+        if await self._store.records.find(record.id) is None:
+            rows = (PutRecord(record), *rows)
+        await self._committer.submit(Unit(rows=rows), STORE_TIMEOUT)
+
+    @property
+    def _roles_id(self) -> str:
+        return uuid7(0, hashlib.sha256(f"{GOAL_ROLE}\0{self._namespace}".encode()).digest())
 
     def rows(self, decision: Decision) -> tuple[Row, ...]:
         """Return the rows that a decision writes; raise `InvalidArtifact` for a document that does not fit its schema."""

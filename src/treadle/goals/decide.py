@@ -29,7 +29,7 @@ from treadle.api.objectives import (
     Workorder,
 )
 from treadle.api.wire import Instant
-from treadle.goals.kinds import GOAL_GATE, GOAL_READINESS, GOAL_RUN, GOAL_SCHEDULE
+from treadle.goals.kinds import GOAL_GATE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN, GOAL_SCHEDULE
 from treadle.goals.records import (
     BUDGET_CODE,
     FAIL,
@@ -167,6 +167,21 @@ def dependants_task(namespace: str, objective_id: str, after_key: str | None = N
     )
 
 
+def role_task(namespace: str, objective_id: str, of_type: str, role: str, transition: str, occasion: str) -> NewTask:
+    """Return the task in which an additional role receives a transition of an objective."""
+    return NewTask(
+        id=derived_id(objective_id, f"role/{role}/{transition}/{occasion}"),
+        queue=role_queue(namespace, GOAL_ROLE, f"{role}/{of_type}"),
+        payload=encode({"role": role, "event": f"objective.{transition}", "objective_id": objective_id}),
+        root_id=objective_id,
+    )
+
+
+def hold_text(role: str) -> str:
+    """Return the text of the blocker with which a role holds an objective until it has run."""
+    return f"waits for the role {role}"
+
+
 def _follow_up_task(queue: QueueKey, source_id: str, follow_up: FollowUp, objective_id: str) -> NewTask:
     """Return the task that follows from an event or a workorder."""
     payload = {"event_id" if follow_up == "schedule" else "work_order_id": source_id}
@@ -177,11 +192,17 @@ def _follow_up_task(queue: QueueKey, source_id: str, follow_up: FollowUp, object
 
 
 def decide_readiness(
-    seen: ReadRecord, done: Collection[str], now: Instant, review: dict[str, Json] | None = None, namespace: str = DEFAULT_NAMESPACE
+    seen: ReadRecord,
+    done: Collection[str],
+    now: Instant,
+    review: dict[str, Json] | None = None,
+    namespace: str = DEFAULT_NAMESPACE,
+    holders: Collection[str] = (),
 ) -> Decision:
     """Apply resolved blockers and a review, and emit the readiness event of this status, once, if the objective is executable.
 
     `done` holds the blocking objectives that are DONE. A BLOCKED objective becomes TODO when its last blocker is among them.
+    `holders` are the additional roles that hold objectives of its type: before the first event, each blocks it and runs.
     """
     objective, transition, actor = seen.objective, None, "readiness"
     resolved = [
@@ -197,7 +218,16 @@ def decide_readiness(
     elif objective.status == Status.BLOCKED and transition == "resolve" and not objective.open_blockers:
         objective, transition = unblocked(objective), "unblock"
     decision = Decision({"objective_id": objective.objective_id, "status": objective.status, "emitted": False})
-    if objective.executable and (objective.emitted_version is None or objective.emitted_version < objective.status_version):
+    data: dict[str, Json] | None = None if review is None else {"approved": review["approved"], "reason": review.get("reason")}
+    held_by = [role for role in holders if all(blocker.text != hold_text(role) for blocker in objective.blockers)]
+    if objective.executable and held_by and seen.record.state != Status.TODO:  # one transition in each commit
+        decision.tasks.append(readiness_task(namespace, objective, f"status/{objective.status_version}"))
+    elif objective.executable and held_by:
+        for role in held_by:
+            objective = blocked(objective, text_blocker(objective, hold_text(role)))
+            decision.tasks.append(role_task(namespace, objective.objective_id, objective.type, role, "approve", "hold"))
+        transition, data = "block", {"reason": "; ".join(map(hold_text, held_by))}
+    elif objective.executable and (objective.emitted_version is None or objective.emitted_version < objective.status_version):
         event = ReadinessEvent(
             event_id=event_id_of(objective.objective_id, objective.status_version),
             resource_id=objective.objective_id,
@@ -210,7 +240,6 @@ def decide_readiness(
         decision.tasks.append(_follow_up_task(queue, event.event_id, "schedule", event.resource_id))
         decision.result |= {"emitted": True, "event_id": event.event_id}
     if objective != seen.objective or transition is not None:
-        data = None if review is None else {"approved": review["approved"], "reason": review.get("reason")}
         decision.changed.append(Changed(seen.record, _replace(objective, updated_at=now), transition, actor, data))
     return decision
 

@@ -96,6 +96,10 @@ class Goals:
         self.topology = with_roles(load_topology(path), roles)
         return self.topology
 
+    async def withdraw_role(self, name: str) -> None:
+        """Send no more events to an additional role; workers whose topology declares it declare it again when they start."""
+        await self.artifacts.put_roles({name: None})
+
     @property
     def lease_for(self) -> int | None:
         """The lease in milliseconds that the topology sets."""

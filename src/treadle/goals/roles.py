@@ -21,11 +21,12 @@ from treadle.goals.kinds import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_R
 from treadle.goals.records import BUDGET_CODE, Status, follow_up_id
 from treadle.goals.settler import GoalSettler
 from treadle.goals.topology import MONITOR_EVERY_FOR, InvalidTopology, Topology, TopologyProblem
+from treadle.kernel.queue.why import shown_server_state
 from treadle.model.errors import StoreError
 from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy
-from treadle.model.tasks import NewTask
-from treadle.model.text import suggestion
+from treadle.model.tasks import LIVE_SERVER_STATES, NewTask
+from treadle.model.text import safe_logger, suggestion
 from treadle.model.values import Json, decode, encode, shown, text_of
 from treadle.workers.call import Executor, call
 from treadle.workers.context import Context, RegisteredHandler, make_handler
@@ -40,6 +41,7 @@ _GATE_RETRY = RetryPolicy(retries=2, first_for=1_000)
 
 
 Call = Callable[[dict[str, Any], Context], Any]
+_log = safe_logger("treadle.goals")
 
 
 class Roles:
@@ -71,6 +73,21 @@ class Roles:
         if "deadline" not in topology.roles or not topology.deadlines:
             return []
         return [self._settler.monitor_task(self._kernel.ids.new_id(), name) for name in topology.types]
+
+    async def declare(self) -> None:
+        """Store the additional roles, so that all workers of the pipeline send them their events."""
+        if self._topology.additional:
+            await self._artifacts.put_roles(self._topology.additional)
+        if self._kinds == {GOAL_ROLE}:
+            now = await self._kernel.store.now()
+            servers = await self._kernel.store.servers.list_all(self._kernel.settings.namespace)
+            live = [server for server in servers if shown_server_state(server, now) in LIVE_SERVER_STATES]
+            if not any(GOAL_READINESS in server.handlers for server in live):
+                _log.warning(
+                    "no live worker plays the role readiness, without which %s receives no events: start one with "
+                    "`treadle worker --topology FILE`",
+                    ", ".join(self._topology.roles),
+                )
 
     def check(self) -> None:
         """Raise `InvalidTopology` if this process lacks gates, a reviewer or suitable handlers."""

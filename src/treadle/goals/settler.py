@@ -6,7 +6,7 @@ idempotent: it finds earlier results and repeats nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -26,22 +26,24 @@ from treadle.goals.decide import (
     decide_readiness,
     decide_schedule,
     dependants_task,
+    hold_text,
     readiness_task,
+    resolve_blocker,
     resolved_by,
     role_queue,
+    role_task,
     text_blocker,
     unblocked,
 )
 from treadle.goals.kinds import GOAL_DEADLINE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN
 from treadle.goals.records import FAIL, Status, artifact_of, follow_up_id
-from treadle.goals.topology import Topology
+from treadle.goals.topology import Role, Topology
 from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.decide import TaskDecision, backed_off, settlement, settlement_of
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.units import Finish, Requeue, Row, Unit, UnitAnswer, Verdict
 from treadle.kernel.telemetry.events import StoreTrouble
 from treadle.model.errors import Contended, Refused, StoreError, StoreUnavailable, TreadleError, UnreadableValue
-from treadle.model.ids import derived_id
 from treadle.model.outcomes import Problem, Released
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
@@ -61,7 +63,7 @@ def is_overdue(objective: Objective, topology: Topology, now: int) -> bool:
     return approved_at + allowed_for <= now
 
 
-def role_tasks(namespace: str, topology: Topology, decision: Decision, task: Task | None = None) -> list[NewTask]:
+def role_tasks(namespace: str, roles: Mapping[str, Role], decision: Decision, task: Task | None = None) -> list[NewTask]:
     """Return the additional roles' tasks for the transitions of a decision, and for the operator's transition that `task`
     checks."""
     transitions = [
@@ -72,31 +74,39 @@ def role_tasks(namespace: str, topology: Topology, decision: Decision, task: Tas
     if task is not None and task.kind == GOAL_READINESS and (transition := decode(task.payload).get("transition")) is not None:
         transitions.append((decode(task.payload)["objective_id"], task.name, transition, task.id))
     return [
-        NewTask(
-            id=derived_id(objective_id, f"role/{name}/{transition}/{occasion}"),
-            queue=role_queue(namespace, GOAL_ROLE, f"{name}/{of_type}"),
-            payload=encode({"role": name, "event": f"objective.{transition}", "objective_id": objective_id}),
-            root_id=objective_id,
-        )
+        role_task(namespace, objective_id, of_type, name, transition, occasion)
         for objective_id, of_type, transition, occasion in transitions
-        for name, role in topology.additional.items()
-        if f"objective.{transition}" in role.events and of_type in topology.types
+        for name, role in roles.items()
+        if f"objective.{transition}" in role.events and of_type in role.types and not (role.holds and transition == "approve")
     ]
 
 
 def decide_role(seen: ReadRecord, role: str, result: dict[str, Json], now: Instant, namespace: str) -> Decision | None:
-    """Block a TODO objective for the reason in `block`, or unblock a BLOCKED one with `unblock: true`; None for anything else."""
+    """Block a TODO objective for the reason in `block`, or unblock a BLOCKED one with `unblock: true`; None for anything else.
+
+    The role lets go of an objective that it holds: that becomes TODO, unless there is a reason or another blocker.
+    """
     objective, reason = seen.objective, result.get("block")
-    actor = f"role:{role}"
-    if isinstance(reason, str) and reason.strip() and objective.status == Status.TODO:
-        after, transition = blocked(objective, text_blocker(objective, reason)), "block"
+    actor, is_reason = f"role:{role}", isinstance(reason, str) and bool(reason.strip())
+    released = [
+        resolve_blocker(blocker, now, actor) if blocker.text == hold_text(role) and not blocker.resolved else blocker
+        for blocker in objective.blockers
+    ]
+    if objective.status == Status.BLOCKED and released != objective.blockers:
+        after, transition = replace(objective, blockers=released), "resolve"
+        if is_reason:
+            after = blocked(after, text_blocker(after, str(reason)))
+        elif not after.open_blockers:
+            after, transition = unblocked(after), "unblock"
+    elif is_reason and objective.status == Status.TODO:
+        after, transition = blocked(objective, text_blocker(objective, str(reason))), "block"
     elif result.get("unblock") is True and objective.status == Status.BLOCKED:
         after, transition = unblocked(resolved_by(objective, actor, now)), "unblock"
     else:
         return None
     after = replace(after, updated_at=now)
-    changed = Changed(seen.record, after, transition, actor, {"reason": reason} if transition == "block" else None)
-    tasks = [] if transition == "block" else [readiness_task(namespace, after, f"status/{after.status_version}")]
+    changed = Changed(seen.record, after, transition, actor, {"reason": reason} if is_reason else None)
+    tasks = [readiness_task(namespace, after, f"status/{after.status_version}")] if after.status == Status.TODO else []
     return Decision({**result, "transition": transition}, changed=[changed], tasks=tasks)
 
 
@@ -139,7 +149,7 @@ class GoalSettler(Service):
 
     async def _flag(self, claim: Claim, seen: ReadRecord, topology: Topology, now: Instant) -> Verdict:
         decision = decide_overdue(seen, now)
-        tasks = tuple(role_tasks(self._namespace, topology, decision))
+        tasks = tuple(role_tasks(self._namespace, await self._roles(), decision))
         return (await self._committer.submit(Unit(claim, tasks=tasks, rows=self._artifacts.rows(decision)))).verdict
 
     def monitor_task(self, task_id: str, objective_type: str) -> NewTask:
@@ -196,9 +206,14 @@ class GoalSettler(Service):
     async def decide(self, task: Task, finish: Finish) -> Decision | None:
         """Return the role's decision about the end of its task; None if the task simply ends."""
         decision = await self._decide(task, finish)
-        if decision is not None and (topology := self._topology()) is not None:
-            decision.tasks += role_tasks(self._namespace, topology, decision, task)
+        if decision is not None:
+            decision.tasks += role_tasks(self._namespace, await self._roles(), decision, task)
         return decision
+
+    async def _roles(self) -> dict[str, Role]:
+        """Return the additional roles that workers have declared, and those of this process's topology."""
+        topology = self._topology()
+        return {**({} if topology is None else topology.additional), **await self._artifacts.list_roles()}
 
     async def _decide(self, task: Task, finish: Finish) -> Decision | None:
         payload: dict[str, Json] = decode(task.payload)
@@ -248,7 +263,8 @@ class GoalSettler(Service):
         if seen is None:
             return Decision({"objective_id": payload["objective_id"], "emitted": False})
         review = (decode(finish.result) or {}).get("review")
-        return decide_readiness(seen, await self._done_blockers(seen), await self._now(), review, self._namespace)
+        holders = [name for name, role in (await self._roles()).items() if role.holds and seen.objective.type in role.types]
+        return decide_readiness(seen, await self._done_blockers(seen), await self._now(), review, self._namespace, holders)
 
     async def _done_blockers(self, seen: ReadRecord) -> set[str]:
         wanted = {blocker.objective_id for blocker in seen.objective.open_blockers if blocker.objective_id is not None}

@@ -157,12 +157,17 @@ class TopologyProblem:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The polling options of a role (None means the worker's default), and the handler and events of an additional one."""
+    """The polling options of a role (None means the worker's default), and the handler and events of an additional one.
+
+    `types` are those of objectives whose events it receives. With `holds`, an approved objective waits for it.
+    """
 
     interval_for: int | None = None
     lease_for: int | None = None
     handler: str | None = None
     events: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    holds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +236,8 @@ def read_topology(
         raise InvalidTopology(name, tuple(problems))
     digest = hashlib.sha256(encode(_plain(document), "topology").encode()).hexdigest()
     roles = parts["roles"] if "roles" in parts else _roles(None, "roles", report)
-    additional = {name: role for name, role in roles.items() if role.handler is not None}
+    types = tuple(parts["types"])
+    additional = {name: replace(role, types=types) for name, role in roles.items() if role.handler is not None}
     deadlines, reviewer = parts.get("deadlines", {}), parts.get("reviewer")
     return Topology(parts.get("name", name), roles, parts["types"], deadlines, reviewer, digest, folder, additional)
 
@@ -443,13 +449,18 @@ def _role(value: Any, path: str, report: Report) -> Role:
 
 
 def _additional_role(value: Any, path: str, report: Report) -> Role:
-    options = _fields(_POLLING | {"handler": _name("handler name"), "events": _events}, ("handler", "events"))(value, path, report)
-    return Role(options.get("interval"), options.get("lease"), str(options.get("handler")), options.get("events", ()))
+    readers = _POLLING | {"handler": _name("handler name"), "events": _events, "hold": _FLAG}
+    options = _fields(readers, ("handler", "events"))(value, path, report)
+    events, holds = options.get("events", ()), bool(options.get("hold"))
+    if holds and "objective.approve" not in events:
+        report(_join(path, "hold"), "needs the event objective.approve: the role holds approved objectives until it has run")
+    return Role(options.get("interval"), options.get("lease"), str(options.get("handler")), events, holds=holds)
 
 
 _DAY_FOR = 86_400_000
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": _DAY_FOR}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)\s*")
+_FLAG = _checked(lambda value: None if isinstance(value, bool) else f"must be true or false, not {value!r}")
 _PART = _word("title", "content", "metadata", "notes")
 _GATE_OPTIONS = {
     "exit_code": _fields(
@@ -473,7 +484,7 @@ _GATE_OPTIONS = {
         {
             "pattern": _checked(_wrong_pattern),
             "of": _PART,
-            "forbid": _checked(lambda value: None if isinstance(value, bool) else f"must be true or false, not {value!r}"),
+            "forbid": _FLAG,
         },
         ("pattern",),
     ),
