@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
+import msgspec
+import pydantic
 import pytest
 from tests.dispatch.scenes import issue
 from tests.limits import BOUND
 
-from treadle.dispatch import AgentCoordinator, BlockingCoordinator, DispatchConfig, TaskStatus
+from treadle.dispatch import AgentCoordinator, BlockingCoordinator, DispatchConfig, TaskState, TaskStatus, WorkerUnavailable
 from treadle.model.errors import TaskFailed
 
 NOT_JSON = object()
@@ -95,3 +99,75 @@ def test_the_blocking_coordinator_has_every_call_with_the_same_arguments():
         assert inspect.signature(getattr(BlockingCoordinator, name)).parameters.keys() == (
             inspect.signature(getattr(AgentCoordinator, name)).parameters.keys()
         ), name
+
+
+@dataclass
+class DataResult:
+    success: bool
+    error: str | None = None
+    pr: int = 7
+
+
+class ModelResult(pydantic.BaseModel):
+    success: bool
+    error: str | None = None
+    pr: int = 7
+
+
+class StructResult(msgspec.Struct):
+    success: bool
+    error: str | None = None
+    pr: int = 7
+
+
+class PlainResult:
+    def __init__(self, success: bool, error: str | None = None) -> None:
+        self.success, self.error, self.pr, self._session = success, error, 7, NOT_JSON
+
+
+class SlottedResult(NamedTuple):
+    success: bool
+    error: str | None = None
+    pr: int = 7
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("kind", [DataResult, ModelResult, StructResult, PlainResult, SimpleNamespace, SlottedResult])
+@pytest.mark.parametrize("threaded", [False, True], ids=["async", "thread"])
+async def test_a_result_object_reports_success_or_failure_as_a_dict_does(engine, kind, threaded):
+    def make(task: TaskState) -> Any:
+        fields = {"success": task.issue.number == 1, "error": None if task.issue.number == 1 else "tests do not pass"}
+        return kind(**fields, pr=7) if kind is SimpleNamespace else kind(**fields)
+
+    async def on_loop(task: TaskState) -> Any:
+        return make(task)
+
+    async with AgentCoordinator(engine, DispatchConfig(max_retries=0)) as coordinator:
+        await coordinator.start(make if threaded else on_loop, worker_id="worker-1")
+        good, bad = [await coordinator.enqueue(issue(number)) for number in (1, 2)]
+        assert await engine.result(good, timeout=BOUND) == {"success": True, "error": None, "pr": 7}
+        with pytest.raises(TaskFailed):
+            await engine.result(bad, timeout=BOUND)
+        job = await coordinator.get_task(bad)
+        assert job is not None
+        assert (job.status, job.error) == (TaskStatus.FAILED, "tests do not pass")
+
+
+async def test_a_coordinator_that_was_stopped_can_be_used_again(engine):
+    coordinator = AgentCoordinator(engine)
+    for _ in range(2):
+        await coordinator.start(lambda _: {"by": "loop"}, worker_id="worker-1")
+        looped = await coordinator.enqueue(issue())
+        assert await engine.result(looped, timeout=BOUND) == {"by": "loop"}
+        await coordinator.stop()
+        by_hand = await coordinator.enqueue(issue())
+        job = await coordinator.dequeue("worker-2")
+        assert job is not None
+        assert job.id == by_hand
+        await coordinator.update_status(by_hand, "completed")
+        coordinator.drain()
+        with pytest.raises(WorkerUnavailable):
+            await coordinator.dequeue("worker-2")
+        await coordinator.stop()
+    assert {server.state for server in await engine.kernel.reads.list_servers()} == {"stopped"}
+    assert coordinator._holder._lease_renewer is None

@@ -89,7 +89,6 @@ class AgentCoordinator:
         self._ended = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        self._draining = False
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -369,7 +368,10 @@ class AgentCoordinator:
             self._holder.state = "draining"
 
     async def stop(self) -> None:
-        """Stop gracefully: no more jobs, running handlers get their grace, held jobs are released. Idempotent."""
+        """Stop gracefully: no more jobs, running handlers get their grace, held jobs are released. Idempotent.
+
+        The coordinator can be used again afterwards: `dequeue` and `start` begin anew.
+        """
         self.drain()
         host, self._host = self._host, None
         if host is not None:
@@ -378,6 +380,7 @@ class AgentCoordinator:
             with suppress(StorageError, ClaimLost):  # its lease expires
                 await self._settle(holding, Released("its coordinator stopped", 0))
         await self._holder.close()
+        self._draining = False
         self._ended.set()
 
     # internal

@@ -16,6 +16,7 @@ from treadle.engine.machine import HostMachine
 from treadle.kernel.store.units import Keep, Unit, Verdict
 from treadle.kernel.telemetry.events import TaskSettled, TelemetryEvent
 from treadle.model.clock import milliseconds
+from treadle.model.conversion import plain
 from treadle.model.errors import ClaimLost, InvalidPolicy, NonRetryable, TreadleError
 from treadle.model.names import HANDLER
 from treadle.model.outcomes import Problem, Retry, Succeeded, Waiting
@@ -24,7 +25,7 @@ from treadle.workers.context import Context, RegisteredHandler, Registry, make_h
 
 JobHandler = Callable[..., Any]
 """Takes (task: TaskState) or (task, ctx); results and exceptions mean the same as for every handler, except that a result with
-a false `success` (False, None, 0, "") fails the attempt (D64)."""
+a false `success` (False, None, 0, "") fails the attempt (D64), as an item of a dict or as an attribute of another object."""
 
 
 class DispatchHost(AgentHost):
@@ -97,11 +98,23 @@ async def _taken(engine: Engine, worker_id: str, payload: dict[str, Any], ctx: C
 def _kept(returned: Any, ctx: Context) -> Any:
     """Return the handler's outcome: a reported failure is a failure, and a checkpoint is kept beside the job's worker."""
     result = returned.result if isinstance(returned, Succeeded) else returned
+    if not isinstance(result, Mapping) and hasattr(result, "success"):
+        result = returned = _fields_of(result)
     if isinstance(result, Mapping) and "success" in result and not result["success"]:
         return Retry(Problem("failed", _reason(result.get("error"))))
     if isinstance(returned, Waiting) and returned.checkpoint is not None:
         return Waiting(returned.wait_for, {**notes_of(ctx.task), CHECKPOINT: returned.checkpoint})
     return returned
+
+
+def _fields_of(result: Any) -> dict[str, Any]:
+    """Return the fields of a result object: of a dataclass or a model all, of any other object its public attributes."""
+    as_dict = getattr(result, "_asdict", None)  # of a named tuple
+    try:
+        fields = plain(result if as_dict is None else as_dict())
+    except TreadleError:
+        fields = {name: value for name, value in getattr(result, "__dict__", {}).items() if not name.startswith("_")}
+    return {**fields, "success": result.success, "error": getattr(result, "error", None)}
 
 
 def _reason(error: Any) -> str:
