@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,13 +45,16 @@ RESULTS: dict[str, dict[str, Any]] = {
 def shop() -> tuple[Engine, list[str]]:
     engine, called = Engine("memory://"), list[str]()
     for name in RESULTS:
-
-        def handle(payload: dict[str, Any], name: str = name) -> dict[str, Any]:
-            called.append(name)
-            return {"receipt": f"r{payload['total']}"} if name == "shop.Charge" else RESULTS[name]
-
-        engine.handler(name)(handle)
+        engine.handler(name)(handler_of(name, called))
     return engine, called
+
+
+def handler_of(name: str, called: list[str]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def handle(payload: dict[str, Any]) -> dict[str, Any]:
+        called.append(name)
+        return {"receipt": f"r{payload['total']}"} if name == "shop.Charge" else RESULTS[name]
+
+    return handle
 
 
 async def test_a_fork_of_any_call_with_its_own_result_has_the_same_result_without_calling_it() -> None:

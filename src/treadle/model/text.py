@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import traceback
@@ -25,7 +24,9 @@ def printable(text: str, keep: str = "") -> str:
 
 def suggestion(word: object, known: Iterable[str]) -> str:
     """Return `; did you mean X?` if a known name is similar."""
-    near = difflib.get_close_matches(str(word), list(known), 1, 0.6)
+    from difflib import get_close_matches  # only for errors, and slow to load
+
+    near = get_close_matches(str(word), list(known), 1, 0.6)
     return f"; did you mean {near[0]}?" if near else ""
 
 
