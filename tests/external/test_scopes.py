@@ -16,7 +16,7 @@ from tests.limits import BOUND
 
 from treadle import Engine, ExternalProductionHandle, Production, Specialist
 from treadle.kernel.external.decide import GRACE_FOR
-from treadle.kernel.telemetry.observer import TasksClaimed
+from treadle.kernel.telemetry.observer import StoreCalled, TasksClaimed
 from treadle.settings import Settings
 from treadle.testing import StubExternalSpecialist
 
@@ -97,6 +97,20 @@ async def test_a_due_poll_waits_for_a_worker_of_its_scope(url: str) -> None:
         again = engine_of(url, "acme", Service(), claims)
         async with again, again.worker():
             assert await again.result(task, timeout=BOUND) == {"id": "job-1"}
+
+
+async def test_a_rate_does_not_make_a_worker_ask_for_tasks_of_other_scopes_again_and_again(url: str) -> None:
+    calls: Counter[str] = Counter()
+    engine = engine_of(url, "acme", Service(), Counter())
+    engine.kernel.telemetry.add(lambda event: calls.update([event.operation] if isinstance(event, StoreCalled) else ()))
+    async with engine, engine.worker():
+        await engine.enqueue("render", {"number": 1}, scope="umbrella")
+        await engine.kernel.lists.limit_rate("default", "render", 100)
+        mine = await engine.enqueue("render", {"number": 2}, scope="acme")
+        await engine.result(mine, timeout=BOUND)
+        calls.clear()
+        await asyncio.sleep(1)
+        assert calls["claim"] <= 40  # ten for each group of queues
 
 
 async def test_a_specialist_of_all_scopes_serves_those_that_have_none_of_their_own(url: str) -> None:

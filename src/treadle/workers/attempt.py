@@ -307,7 +307,7 @@ class AttemptRunner:
         external_jobs = self._services.external_jobs
         if external_jobs is not None and not await external_jobs.is_offered(task):
             return failure(Problem(UNREGISTERED, unregistered_text(task.name, task.scope)))
-        return self._decide(task, None, Released("its specialist is not here", _NO_HANDLER_FOR))
+        return self._decide(task, None, Released("its specialist is not here"))
 
     def _without_handler(self, task: Task, orphan: bool) -> TaskDecision:
         """Ignore a task that no worker serves; release one whose handler was removed after the claim."""

@@ -91,6 +91,9 @@ FIRST_CLAIM = 64
 """Maximum number of tasks of the first claim after a pause; each claim that finds as many as it may take doubles it. So the first
 handlers start sooner, and claims, handlers and commits overlap sooner."""
 
+SCOPED_TOKEN_FOR = 100
+"""Milliseconds that a worker waits at least for the token of a queue with tasks of scopes."""
+
 _NEVER = float("-inf")
 
 
@@ -219,11 +222,19 @@ class Claimer:
         self._is_unanswered = False
 
     async def next_token_for(self) -> int | None:
-        """Return the milliseconds until a rate-limited queue with room has a token, or None without such a queue."""
-        queue_ids = [queue_id for group in self._groups.values() if self.room(group) > 0 for queue_id in group.queue_ids]
-        token_for = await self._store.tasks.next_token_for(queue_ids) if queue_ids else None
-        if token_for is not None:
-            self._quiet_until = _NEVER
+        """Return the milliseconds until a rate-limited queue with room has a token, or None without such a queue.
+
+        A queue with tasks of scopes may have a token for none that is served here: it is tried less often.
+        """
+        token_for: int | None = None
+        groups = [group for group in self._groups.values() if self.room(group) > 0]
+        for is_scoped in (False, True):
+            queue_ids = [queue_id for group in groups if (group.scopes is not None) is is_scoped for queue_id in group.queue_ids]
+            next_for = await self._store.tasks.next_token_for(queue_ids) if queue_ids else None
+            if next_for is not None:
+                next_for = max(next_for, SCOPED_TOKEN_FOR) if is_scoped else next_for
+                token_for = next_for if token_for is None else min(token_for, next_for)
+                self._quiet_until = _NEVER
         return token_for
 
     async def refresh(self) -> None:
