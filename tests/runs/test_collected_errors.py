@@ -33,6 +33,31 @@ namespace batch {
         last = Last(ok = check.ok)
         yield Whole(ids = night.ids, n = last.n)
     }
+    workflow Group(rows: [Long]) => (ids: [Long] = []) andThen {
+        night = Nightly(rows = $.rows)
+        check = Check(failed = night.failed, other = 1)
+        last = Last(ok = check.ok)
+        yield Group(ids = night.ids)
+    }
+    workflow Groups(rows: [[Long]]) => (ids: [Long] = [], failed: [Failure]) andThen foreach row in $.rows collectErrors(failed) {
+        group = Group(rows = row)
+        yield Groups(ids = group.ids)
+    }
+    workflow Deep(rows: [[Long]]) => (ids: [Long] = []) andThen {
+        groups = Groups(rows = $.rows)
+        check = Check(failed = groups.failed, other = 1)
+        last = Last(ok = check.ok)
+        yield Deep(ids = groups.ids)
+    }
+    workflow Body(rows: [Long]) => (ids: [Long] = []) andThen {
+        night = Many() andThen foreach row in $.rows collectErrors(failed) {
+            one = Import(row = row)
+            yield Many(ids = [one.id])
+        }
+        check = Check(failed = night.failed, other = 1)
+        yield Body(ids = night.ids)
+    }
+    facet Many() => (ids: [Long] = [], failed: [Failure])
     workflow Aside(rows: [Long]) => (ids: [Long] = [], n: Long = 0) andThen {
         night = Nightly(rows = $.rows)
         last = Last(ok = true)
@@ -82,8 +107,8 @@ class Program:
                 raise ValueError("the last step is broken")
             return {"n": 7}
 
-    async def start(self, workflow: str, **options: Any) -> str:
-        started = await self.env.engine.start_run([("batch.afl", FLOW)], workflow, {"rows": ROWS}, **options)
+    async def start(self, workflow: str, rows: Any = None, **options: Any) -> str:
+        started = await self.env.engine.start_run([("batch.afl", FLOW)], workflow, {"rows": rows or ROWS}, **options)
         with pytest.raises(RunFailed):
             await self.env.result(started.id)
         self.calls.clear()
@@ -113,6 +138,35 @@ async def test_a_retry_repeats_the_items_behind_the_failure_and_all_that_followe
     shown = await program.env.engine.kernel.run_reads.list_steps(run_id)
     assert {str(step.state) for step in shown} == {"completed"}
     assert len({step.row.place for step in shown}) == len(shown)
+
+
+@pytest.mark.parametrize("policy", ["stop", "finish"])
+async def test_failures_collected_within_collected_failures_are_repeated(program: Program, policy: str) -> None:
+    run_id = await program.start("Deep", [[1, 2], [4], [3]], on_failure=policy)
+    for _ in range(2):
+        await program.env.engine.runs.retry(run_id)
+        with pytest.raises(RunFailed):
+            await program.env.result(run_id)
+        again = [("Check", 1), ("Check", 1), ("Check", 2), ("Import", 1), ("Import", 3)]
+        assert sorted(program.calls, key=str) == again
+        program.calls.clear()
+    program.broken = False
+    await program.env.engine.runs.retry(run_id)
+    assert await program.env.result(run_id) == {"ids": [10, 20, 40, 30]}
+    assert sorted(call for call in program.calls if call[0] in ("Import", "Mark")) == [
+        ("Import", 1),
+        ("Import", 3),
+        ("Mark", 10),
+        ("Mark", 30),
+    ]
+
+
+async def test_failures_collected_in_the_body_of_a_step_are_repeated(program: Program) -> None:
+    run_id = await program.start("Body")
+    program.broken = False
+    await program.env.engine.runs.retry(run_id)
+    assert await program.env.result(run_id) == {"ids": [10, 20, 30, 40]}
+    assert sorted(program.calls, key=str) == [("Check", 0), ("Import", 1), ("Import", 3)]
 
 
 async def test_a_failed_item_is_retried_by_its_task(program: Program) -> None:

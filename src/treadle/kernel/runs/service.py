@@ -256,7 +256,7 @@ class Runs(Service):
         """One step of a run, or `NotFound`."""
         run = await self.get_run(run_id)
         steps = await self._store.runs.load_steps(run.id, rows=[parse_id(step_id, "step id")])
-        if not steps:
+        if not steps or steps[0].kind == VOID:
             raise not_found("step", step_id)
         return load_step(steps[0], self._value_store)
 
