@@ -10,6 +10,7 @@ from tests.api.conftest import Scene, make_engine
 from treadle.api.facade import all_calls
 from treadle.engine.operations import Operations
 from treadle.kernel import guard
+from treadle.kernel.search import service
 from treadle.kernel.store.lookups import is_short
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.access import Access, Scope
@@ -118,3 +119,56 @@ async def test_a_removal_needs_a_name_or_a_complete_id_and_is_safe_to_repeat(sce
         )
         assert {each.id for each in records} == set(live.values())
     assert (await remove(made["dead"])).id == made["dead"]
+
+
+NEWER = 30
+"""Records after the one that is searched for; one call looks at ten."""
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, limit in (("ROWS_LIMIT", 10), ("VALUES_LIMIT", 10), ("_FIRST_BATCH", 5)):
+        monkeypatch.setattr(service, name, limit)
+
+
+async def old_task(scene: Scene) -> str:
+    """Return the id of a task of a run, and with an end, a name, a tag and a payload of its own, that is older than many others."""
+    run = await scene.api.functions.start("none", {"n": "rare"}, version=1)
+    (own,) = (await scene.api.tasks.list(run_id=run.id)).tasks
+    task = await scene.api.tasks.enqueue("fail", {"n": "rare"}, tags={"customer": "acme"})
+    await scene.api.tasks.cancel(task.id)
+    for number in range(NEWER):
+        await scene.api.tasks.enqueue("greet", {"n": number})
+        await scene.api.functions.start("other", {"n": number}, version=1)
+    assert own.run_id == run.id
+    return task.id
+
+
+@pytest.mark.parametrize("where", ["state = canceled", "name = fail", "tag.customer = acme", "state in (canceled, failed)"])
+async def test_an_index_finds_an_old_task_with_one_call(scene: Scene, short: None, where: str) -> None:
+    task_id = await old_task(scene)
+    page = await scene.api.tasks.list(where=where)
+    assert ([task.id for task in page.tasks], page.complete, page.next_before) == ([task_id], True, None)
+
+
+async def test_the_tasks_of_a_run_are_found_with_one_call(scene: Scene, short: None) -> None:
+    await old_task(scene)
+    run = (await scene.api.runs.list(where="name = none")).runs[0]
+    page = await scene.api.tasks.list(where=f"run = {run.id}", every=True)
+    assert ({task.run_id for task in page.tasks}, page.complete) == ({run.id}, True)
+    assert (await scene.api.tasks.list(where="run = ghost", every=True)).complete
+
+
+@pytest.mark.parametrize("group", ["tasks", "runs"])
+async def test_an_answer_says_that_its_search_stopped_before_the_end(scene: Scene, short: None, group: str) -> None:
+    await old_task(scene)
+    listing, found, calls, before = getattr(scene.api, group).list, [], 0, None
+    while True:
+        page = await listing(where="input.n = rare", before=before)
+        found, calls, before = [*found, *getattr(page, group)], calls + 1, page.next_before
+        assert page.complete is (before is None)
+        if page.complete:
+            break
+    assert (len(found), calls > 2) == (1, True)
+    assert (await listing(where="input.n exists", limit=3)).complete
+    assert (await listing(limit=3)).complete

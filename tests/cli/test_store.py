@@ -70,6 +70,9 @@ def test_an_older_copy_in_place_of_the_store_is_reported_and_can_be_accepted(tre
     doctor = treadle("doctor", "--json")
     failed = {check["name"]: check["found"] for check in doctor.value["checks"] if check["verdict"] == "fail"}
     assert (doctor.code, set(failed)) == (1, {"damage", "writable"})
+    status = treadle.json("status")
+    assert (status["health"], status["problems"][0]["code"]) == ("degraded", "store_damaged")
+    assert "lacks its last 3 commits" in treadle("status").out
     refused = treadle("enqueue", "greet", "--json")
     assert (refused.code, refused.error["code"]) == (4, "store_damaged")
     assert len(treadle.json("tasks", "list")["tasks"]) == 1

@@ -7,6 +7,10 @@ import re
 
 from tests.commands import Treadle
 
+from treadle import Engine, TaskSpec
+from treadle.kernel.search.service import VALUES_LIMIT
+from treadle.settings import Settings
+
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
@@ -126,3 +130,17 @@ def test_the_help_lists_the_commands_and_the_exit_codes(treadle: Treadle):
         assert word in said.out
     assert treadle("--version").out.startswith("treadle ")
     assert treadle().code == 2
+
+
+async def test_a_search_goes_on_until_it_has_a_page_or_reaches_the_end(treadle: Treadle):
+    async with Engine(f"sqlite:///{treadle.folder / 'treadle.db'}", settings=Settings()) as engine:
+        for name, count in (("rare", 3), ("common", 2 * VALUES_LIMIT)):
+            await engine.enqueue_many([TaskSpec("greet", {"name": name}, delay=3600) for _ in range(count)])
+    query = ("tasks", "list", "--where", "input.name = rare")
+    answer = treadle.json(*query)
+    assert (len(answer["tasks"]), answer["complete"], answer["next_before"]) == (3, True, None)
+    assert answer["searched"] == 2 * VALUES_LIMIT + 3
+    first = treadle.json(*query, "--limit", "2")
+    assert (len(first["tasks"]), first["complete"], first["next_before"] is not None) == (2, True, True)
+    assert treadle(*query).out.count("greet") == 3
+    assert "No tasks match" in treadle("tasks", "list", "--where", "input.name = nobody").out

@@ -5,16 +5,26 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
+from inspect import iscoroutinefunction
+from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 import pytest
+from tests.engines import port_of
+from tests.limits import BOUND
 
 from treadle import Engine
+from treadle.interfaces.cli import host
 from treadle.interfaces.cli.host import opened
+from treadle.interfaces.http.server import HttpOptions
+from treadle.kernel.store.ports import Store
 from treadle.kernel.telemetry.events import StoreTrouble
+from treadle.model.clock import Clock
 from treadle.model.errors import StoreUnavailable
+from treadle.model.retry import Backoff
 from treadle.settings import Settings
+from treadle.stores import make_store
 from treadle.stores.postgres.connection.errors import translated
 
 
@@ -115,3 +125,61 @@ async def test_a_database_that_rejects_the_connection_is_not_waited_for(postgres
 def test_a_pooler_without_its_option_is_reported_with_the_fix(error: Exception) -> None:
     with pytest.raises(StoreUnavailable, match="pgbouncer=1"), translated("postgresql://host/db"):
         raise error
+
+
+class Cut:
+    """A store that loses its connection at one call after it was opened."""
+
+    def __init__(self, at: int) -> None:
+        self.remaining = at
+        self.opened = False
+
+    def store_of(self, url: str, clock: Clock) -> Store:
+        self._inner = make_store(url, clock)
+        return cast("Store", self)
+
+    async def open(self, **options: Any) -> None:
+        await self._inner.open(**options)
+        self.opened = True
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._inner, name)
+        return port_of(member, self._wrap) or self._wrap(name, member)
+
+    def _wrap(self, name: str, method: Any) -> Any:
+        async def call(*arguments: Any, **options: Any) -> Any:
+            self.remaining -= self.opened
+            if self.remaining == -1 and self.opened:
+                raise StoreUnavailable("The connection was cut.")
+            return await method(*arguments, **options)
+
+        return call if iscoroutinefunction(method) and name != "close" else method
+
+
+async def starts(at: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Run a worker with a server whose store is cut at that call of its start-up; return whether there was such a call."""
+    stop, cut = asyncio.Event(), Cut(at)
+    engine = Engine("memory://", settings=Settings(), store_of=cut.store_of)
+    monkeypatch.setattr(host, "stop_signal", lambda *_: stop)
+    monkeypatch.setattr(host, "_OPENING", Backoff(0.001, 0.001))
+
+    @engine.handler("greet", limit_key="greeters")
+    async def greet(payload: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    async def started(server_id: str, server: Any) -> None:
+        reached.append(cut.remaining < 0)
+        stop.set()
+
+    reached: list[bool] = []
+    options = host.Serving(("default",), 1, 1, 1, 5, http=HttpOptions(port=0, open_access=True))
+    async with asyncio.timeout(BOUND):
+        await host.serve([engine], options, started)
+    return reached[-1]
+
+
+async def test_a_connection_cut_at_any_call_of_the_start_up_does_not_end_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = 0
+    while await starts(at, monkeypatch):
+        at += 1
+    assert at > 5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import asyncpg
 import pytest
 
@@ -9,6 +11,7 @@ from treadle.model.errors import (
     InvalidInput,
     InvalidStoreUrl,
     SchemaBehind,
+    StoreBusy,
     StoreError,
     StoreFull,
     StoreReadOnly,
@@ -143,7 +146,9 @@ def test_a_url_that_names_no_store_is_refused_without_telling_its_password(url: 
         (asyncpg.ConnectionDoesNotExistError("closed in the middle"), StoreUnavailable),
         (asyncpg.InterfaceError("connection is closed"), StoreUnavailable),
         (ConnectionRefusedError("refused"), StoreUnavailable),
-        (TimeoutError(), StoreUnavailable),
+        (TimeoutError(), StoreTimeout),
+        (TimeoutError(errno.ETIMEDOUT, "Connection timed out"), StoreUnavailable),
+        (asyncpg.LockNotAvailableError("lock timeout"), StoreBusy),
         (asyncpg.CharacterNotInRepertoireError("invalid byte sequence"), InvalidInput),
         (asyncpg.exceptions._base.DataError("invalid input for query argument"), InvalidInput),
         (asyncpg.OutOfMemoryError("out of memory"), StoreError),

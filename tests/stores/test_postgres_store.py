@@ -6,20 +6,22 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
 from tests.limits import BOUND
 
-from treadle.kernel.store.queries import FinishedCounts, Renewal
+from treadle.kernel.store.queries import FinishedCounts, Renewal, TaskFilter
 from treadle.kernel.store.units import Finish, Redrive, Requeue, Seen, Unit, Verdict
-from treadle.model.errors import NotOpen, SchemaBehind, SchemaTooNew, StoreReadOnly, StoreUnavailable
+from treadle.model.errors import NotOpen, SchemaBehind, SchemaTooNew, StoreReadOnly, StoreTimeout, StoreUnavailable
 from treadle.model.names import QueueKey
 from treadle.model.tasks import NewTask, Server, Task
-from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres.connection import schema
+from treadle.stores.postgres import PostgresStore, servers
+from treadle.stores.postgres import store as postgres_store
+from treadle.stores.postgres.connection import connect, schema
 from treadle.stores.postgres.connection.address import parse_address
 from treadle.stores.postgres.connection.connect import HOT, LISTS, READS, Connector, Pool, plain, words
 from treadle.stores.postgres.connection.schema import LATEST
@@ -499,3 +501,43 @@ async def test_a_connection_for_reads_has_the_settings_of_its_use(postgres_url: 
         assert await connection.fetchval("select pg_backend_pid()") == chosen
     await pool.close()
     assert not connection.for_commits
+
+
+def renew(store: PostgresStore, task: Task) -> None:
+    with closing(store.servers.lease_connection()) as connection:
+        connection.renew([Renewal(task.claim)], 60_000)
+
+
+LOCKED_CALLS: dict[str, Callable[[PostgresStore, Task], Awaitable[object]]] = {
+    "commit": lambda store, task: store.commit([Unit(tasks=(new_task(),))]),
+    "settle": lambda store, task: store.commit([Unit(task.claim, Finish("succeed", "completed"))]),
+    "claim": lambda store, task: store.tasks.claim([task.queue_id], "other", 60_000, 1),
+    "wake": lambda store, task: store.tasks.wake(10),
+    "find": lambda store, task: store.tasks.find(task.id),
+    "list": lambda store, task: store.tasks.list_matching(TaskFilter(), 10),
+    "depths": lambda store, task: store.tasks.list_depths(),
+    "renew": lambda store, task: asyncio.to_thread(renew, store, task),
+}
+
+
+@pytest.mark.parametrize("limited_by", ["server", "driver"])
+async def test_a_locked_table_is_not_reported_as_a_database_that_cannot_be_reached(
+    store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch, limited_by: str
+) -> None:
+    (task,) = await put_and_claim(store)
+    if limited_by == "server":
+        for settings in (HOT, READS, LISTS):
+            monkeypatch.setitem(settings, "statement_timeout", "300")
+    else:
+        monkeypatch.setattr(connect, "_COMMAND_TIMEOUT", 0.3)
+        monkeypatch.setattr(Connector.connect, "__kwdefaults__", {"direct": False, "timeout": 0.3})
+        monkeypatch.setattr(postgres_store, "COMMIT_TIMEOUT", 0.3)
+        monkeypatch.setattr(servers, "_TIMEOUT", 0.3)
+    locked = PostgresStore(postgres_url, clock=LoopClock())
+    await locked.open()
+    async with store._database.borrow() as holder, holder.transaction():
+        await holder.execute("lock table tasks in access exclusive mode")
+        for call in LOCKED_CALLS.values():
+            with pytest.raises(StoreTimeout, match="holds a lock"):
+                await call(locked, task)
+    await locked.close()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.web.conftest import Visit
+
+from treadle.kernel.search import service
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 
@@ -78,3 +81,19 @@ async def test_an_unknown_url_is_a_page_for_browsers_and_a_problem_for_programs(
     for path in ("/nowhere", "/v1/nowhere"):
         answer = await visit.browser.get(path)
         assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("path", ["/tasks", "/runs"])
+async def test_a_search_that_stopped_before_the_end_can_be_continued(visit: Visit, monkeypatch: pytest.MonkeyPatch, path: str):
+    monkeypatch.setattr(service, "VALUES_LIMIT", 3)
+    for name in ("rare", *["common"] * 5):
+        await visit.engine.enqueue("greet", {"name": name})
+        await visit.engine.kernel.functions.start("greet", {"name": name}, version=1)
+    page = await visit.page(f"{path}?where=input.name+%3D+rare")
+    assert "None of the 3 newest" in page
+    assert "No matching" not in page
+    for _ in range(5):
+        if "None of the 3 newest" not in page:
+            break
+        page = await visit.page(page.partition('rel="next" href="')[2].partition('"')[0].replace("&amp;", "&"))
+    assert "<table" in page

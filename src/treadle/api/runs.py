@@ -90,7 +90,9 @@ class RunPage(Page, frozen=True):
 
     runs: list[Run]
     searched: int | None = None
-    """With `where`: the number of runs that were looked at. A page with a `next_before` may have fewer runs than `limit`."""
+    """With `where`: the number of runs that were looked at."""
+    complete: bool = True
+    """With `where`: false if the search stopped before it had `limit` runs or had looked at all: continue after `next_before`."""
 
 
 class RunCounts(ApiRecord, frozen=True):

@@ -95,7 +95,9 @@ class TaskPage(Page, frozen=True):
 
     tasks: list[Task]
     searched: int | None = None
-    """With `where`: the number of tasks that were looked at. A page with a `next_before` may have fewer tasks than `limit`."""
+    """With `where`: the number of tasks that were looked at."""
+    complete: bool = True
+    """With `where`: false if the search stopped before it had `limit` tasks or had looked at all: continue after `next_before`."""
 
 
 class Why(ApiRecord, frozen=True):

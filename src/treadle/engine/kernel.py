@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
@@ -227,6 +228,8 @@ class Kernel:
         self.guards: dict[str, Guard] = {}
         """The guards of the operations, by group."""
         self.loop: asyncio.AbstractEventLoop | None = None
+        self._pid: int | None = None
+        """The process that opened it."""
         """The event loop on which the engine was opened."""
         self.before_close: list[Callable[[], Awaitable[None]]] = []
         """Callbacks for the start of `close`, run once, last one first."""
@@ -540,13 +543,15 @@ class Kernel:
         """Connect to the store, and migrate its schema unless told otherwise."""
         if self.settings.otlp_endpoint and self.telemetry.spans is None:
             self.use_tracing()
-        self.loop = asyncio.get_running_loop()
+        self.loop, self._pid = asyncio.get_running_loop(), os.getpid()
         await self.store.open(migrate=migrate)
         self._results = Results(self)
         self.committer.on_finished.append(self._results.tasks.finished)
 
     async def close(self) -> None:
         """Finish the commits in flight and close the store; idempotent."""
+        if self._pid not in (None, os.getpid()):
+            return  # the process that forked this one uses it
         while self.before_close:
             await self.before_close.pop()()
         if "remote_workers" in self.__dict__:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 from treadle.engine.engine import Engine
 from treadle.engine.handles import Handle
 from treadle.model.clock import Duration
-from treadle.model.errors import NotOpen, TreadleError
+from treadle.model.errors import NotOpen, TreadleError, UsedAfterFork
 from treadle.model.ids import Ref
 from treadle.model.values import Json
 
@@ -113,10 +114,13 @@ class BlockingEngine:
     def __init__(self, engine: Engine) -> None:
         self._inner = engine
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+        """The process that opened it."""
         self._thread: threading.Thread | None = None
         self._worker: AbstractAsyncContextManager[WorkerHost] | None = None
 
     def __enter__(self) -> Self:
+        self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="treadle-engine", daemon=True)
         self._thread.start()
@@ -128,6 +132,8 @@ class BlockingEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._pid != os.getpid():
+            return  # the parent process uses it
         try:
             self.stop_worker()
         finally:
@@ -141,6 +147,9 @@ class BlockingEngine:
         if self._loop is None:
             coroutine.close()
             raise NotOpen("Open the engine first: `with engine.blocking() as e: ...`.")
+        if self._pid != os.getpid():
+            coroutine.close()
+            raise UsedAfterFork
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def start_worker(self, **options: Any) -> None:

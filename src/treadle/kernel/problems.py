@@ -49,6 +49,8 @@ def find_problems(status: SystemStatus) -> list[StatusProblem]:
 
 
 def _store(status: SystemStatus) -> Iterator[StatusProblem]:
+    if status.damage:
+        yield _problem("store_damaged", status.damage[0].rstrip("."), "`treadle store verify` reads the whole store")
     if status.latency_for > SLOW_FOR:
         yield _problem("store_slow", f"the store took {status.latency_for / 1000:.1f} s to respond", "`treadle doctor` checks it")
     if status.overdue_for > LATE_FOR:

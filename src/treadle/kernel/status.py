@@ -73,6 +73,8 @@ class SystemStatus:
     """Functions and tasks of the engine that wait after an error."""
     unknown: tuple[int, ...] = ()
     """When the last effects became unknown, newest first."""
+    damage: tuple[str, ...] = ()
+    """Signs of damage of the store that are found without reading all of it."""
 
     @property
     def users_depths(self) -> list[QueueDepth]:
@@ -167,6 +169,7 @@ class StatusReads(Service):
             ),
             rates=tuple(rules),
             undelivered=undelivered,
+            damage=tuple(await self._store.health.list_damage(pages=False)),
             failing=tuple(await _failing(self._store, depths)),
             unknown=tuple(
                 effect.unknown_at or 0 for effect in await self._store.records.list_unknown(EffectFilter(self._namespace), UNKNOWN)

@@ -58,6 +58,11 @@ def derived_id(parent_id: str, place: str) -> str:
     return f"{parent_id[:13]}-7{text[1:4]}-{_VARIANTS[text[4]]}{text[5:8]}-{text[8:20]}"
 
 
+def is_canonical(text: str) -> bool:
+    """Whether the text is an id in its canonical spelling."""
+    return _CANONICAL.fullmatch(text) is not None
+
+
 def parse_id(named: Ref, what: str = "id") -> str:
     """Return the id in its canonical spelling, or raise `InvalidInput`."""
     if type(named) is str and _CANONICAL.fullmatch(named) is not None:

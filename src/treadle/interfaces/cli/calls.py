@@ -133,13 +133,29 @@ class CallCommand:
         session.refuse_claims(actor)
         values = parse(self._fields, {**self.special.defaults, **{name: typed[name] for name in typed if typed[name] is not None}})
         async with session.api(migrate=self.special.creates, actor=actor) as api:
-            result = await getattr(getattr(api, self.call.group), self.call.name)(**values)
+            call = getattr(getattr(api, self.call.group), self.call.name)
+            result = await call(**values)
+            if not getattr(result, "complete", True):
+                result = await self._search_on(session, call, result, values)
             if self.special.show:
                 await _function(self.special.show)(session, api, result)
                 return
             now = datetime.min if session.json else (await api.system.time()).now
         value = _function(self.special.json)(result) if self.special.json else result
         show(session, result, now, value, changes=self.call.route.method != "GET", text=self.special.text)
+
+    async def _search_on(
+        self, session: CommandSession, call: Callable[..., Awaitable[Any]], page: Any, values: Mapping[str, Any]
+    ) -> Any:
+        """Continue a search until its page is full or nothing is left, showing progress."""
+        name, _ = rows_of(type(page))
+        limit = values.get("limit") or next(parameter.default for parameter in self._parameters if parameter.name == "limit")
+        while not page.complete:
+            tell_progress(session, f"{page.searched:,} {name} searched, {len(getattr(page, name))} found")
+            part = await call(**{**values, "before": page.next_before, "limit": limit - len(getattr(page, name))})
+            page = msgspec.structs.replace(_sum(page, part), next_before=part.next_before, complete=part.complete)
+        end_progress(session)
+        return page
 
 
 def _function(place: str) -> Any:
@@ -165,8 +181,8 @@ def show_page(session: CommandSession, page: Any, now: datetime, value: Any = No
     name, view = rows_of(type(page))
     rows = getattr(page, name)
     empty = view.empty
-    if (searched := getattr(page, "searched", None)) is not None:
-        empty = f"No {name} match." if page.next_before is None else f"None of the {searched:,} {name} searched so far match."
+    if getattr(page, "searched", None) is not None:
+        empty = f"No {name} match."
     ways = ("before", "after") if getattr(page, "more", True) else ()
     following = {way: getattr(page, f"next_{way}") for way in ways if hasattr(page, f"next_{way}")}
     session.show_page(value or page, rows, empty, lambda: table(view, rows, now), **following)

@@ -12,10 +12,11 @@ import sys
 import threading
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from treadle.engine import Engine, engine_beside, twin_of
 from treadle.interfaces.cli.local_token import entrance
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from treadle.engine.worker_host import WorkerHost
     from treadle.interfaces.http.server import HttpOptions, HttpServer
 
+
+T = TypeVar("T")
 
 _REFRESH_FOR = 2000
 """Milliseconds between reads of the registered handlers."""
@@ -100,29 +103,36 @@ async def serve(
             return "draining" if stop.is_set() else "running" if began.is_set() else "starting"
 
         await stack.enter_async_context(observed(engines[0], state))
-        server = await listening(engines[0], options.http)
+        server = await listening(engines[0], options.http, stop)
         calm_collector()
         others = [asyncio.create_task(_serve_beside(other, options, stop)) for other in _engines_beside(engines[0], options)]
-        async with _worker(engines[0], options) as host, server or nullcontext():
+        async with _started_worker(engines[0], options, stop) as host, server or nullcontext():
             began.set()
-            await started(host.owner_id, server)
+            await until_reachable(engines[0], stop, "starting", lambda: started(host.owner_id, server))
             await stop.wait()
             safe_logger("treadle").info("stopping: no new tasks; running ones get %g s", options.grace)
         counts = [(host.worker.handled, host.worker.released), *await asyncio.gather(*others)]
     return sum(handled for handled, _ in counts), sum(released for _, released in counts)
 
 
-def _worker(engine: Engine, options: Serving) -> AbstractAsyncContextManager[WorkerHost]:
-    return engine.worker(
-        concurrency=options.concurrency,
-        threads=options.threads,
-        processes=options.isolated,
-        task_lists=options.task_lists,
-        lease=options.lease,
-        grace=options.grace,
-        poll_interval=options.poll_interval,
-        name=options.name,
-    )
+@asynccontextmanager
+async def _started_worker(engine: Engine, options: Serving, stop: asyncio.Event) -> AsyncIterator[WorkerHost]:
+    async with AsyncExitStack() as stack:
+
+        def attempt() -> Awaitable[WorkerHost]:
+            worker = engine.worker(
+                concurrency=options.concurrency,
+                threads=options.threads,
+                processes=options.isolated,
+                task_lists=options.task_lists,
+                lease=options.lease,
+                grace=options.grace,
+                poll_interval=options.poll_interval,
+                name=options.name,
+            )
+            return stack.enter_async_context(worker)
+
+        yield await until_reachable(engine, stop, "starting the worker", attempt)
 
 
 def _engines_beside(engine: Engine, options: Serving) -> list[Engine]:
@@ -141,7 +151,7 @@ def _engines_beside(engine: Engine, options: Serving) -> list[Engine]:
 async def _serve_beside(engine: Engine, options: Serving, stop: asyncio.Event) -> tuple[int, int]:
     """Serve a further namespace; a store that cannot be reached does not delay the others."""
     try:
-        async with opened(engine, stop), _worker(engine, options) as host:
+        async with opened(engine, stop), _started_worker(engine, options, stop) as host:
             await stop.wait()
     except TreadleError as error:
         if not stop.is_set():
@@ -152,29 +162,42 @@ async def _serve_beside(engine: Engine, options: Serving, stop: asyncio.Event) -
 
 @asynccontextmanager
 async def opened(engine: Engine, stop: asyncio.Event) -> AsyncIterator[Engine]:
-    """Open the engine, and close it at the end.
+    """Open the engine, and close it at the end."""
 
-    While its store cannot be reached, try again with backoff; once `stop` is set, raise the reason. A database that rejects
-    the user, the database name or the kind of connection raises immediately.
-    """
-    for pause in map(_OPENING.delay, count()):
+    async def attempt() -> None:
         try:
             await engine.open()
-            break
-        except StoreUnavailable as error:
+        except StoreUnavailable:
             await engine.close()
+            raise
+
+    await until_reachable(engine, stop, "opening the store", attempt)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def until_reachable(engine: Engine, stop: asyncio.Event, doing: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of an attempt at a step of the start-up, which must be repeatable.
+
+    While the store cannot be reached, try again with backoff; once `stop` is set, raise the reason. A database that rejects
+    the user, the database name or the kind of connection raises immediately.
+    """
+    for failures in count():
+        try:
+            return await attempt()
+        except StoreUnavailable as error:
             if error.rejected:
                 raise
-            engine.kernel.emit(StoreTrouble("opening the store", str(error), pause))
+            pause = _OPENING.delay(failures)
+            engine.kernel.emit(StoreTrouble(doing, str(error), pause))
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await stop.wait()
             if stop.is_set():
                 raise
-    try:
-        yield engine
-    finally:
-        await engine.close()
+    raise AssertionError
 
 
 @asynccontextmanager
@@ -254,7 +277,8 @@ async def serve_http(
     """Serve until `stop`; announce the start, with the address of `path` if only that is served, and the end."""
     calm_collector()
     async with server:
-        event, access_lines = await entrance(engine, server, pages=pages)
+        reading = partial(entrance, engine, server, pages=pages)
+        event, access_lines = await until_reachable(engine, stop, "starting", reading)
         own: dict[str, Json] = {"url": f"{server.url}{path}"} if path else {}
         event = {"event": "started", "store": engine.kernel.store.url, **event, **own, "pid": os.getpid()}
         address = [f"MCP:      {server.url}{path}"] if path else []
@@ -268,7 +292,7 @@ def announce_stop(session: CommandSession) -> None:
     announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
 
 
-async def listening(engine: Engine, options: HttpOptions | None) -> HttpServer | None:
+async def listening(engine: Engine, options: HttpOptions | None, stop: asyncio.Event) -> HttpServer | None:
     """Bind a server for the engine, which responds once it is entered; a failure to bind stops everything else."""
     if options is None:
         return None
@@ -281,7 +305,7 @@ async def listening(engine: Engine, options: HttpOptions | None) -> HttpServer |
 
         more.append(add_mcp)
     server = HttpServer(engine, options, more=more)
-    await server.listen()
+    await until_reachable(engine, stop, "starting", server.listen)
     if server.passed_over is not None:
         tell_note(f"Port {server.passed_over} is taken, so this server listens on {server.url}; --port chooses another one.")
     return server

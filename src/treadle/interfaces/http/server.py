@@ -153,7 +153,8 @@ class HttpServer:
         self._server = _Server(config)
         self._running = asyncio.create_task(self._server.serve(sockets=[self._listener]), name="treadle-http")
         if self.open:
-            await self._register("running")
+            with suppress(StoreError):  # the next heartbeat repeats it
+                await self._register("running")
             self._beating = asyncio.create_task(self._beat(), name="treadle-http-open")
         return self
 

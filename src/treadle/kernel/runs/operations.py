@@ -53,7 +53,7 @@ from treadle.kernel.runs.records import StartedRun
 from treadle.kernel.runs.service import Runs
 from treadle.kernel.runs.steps import run_line
 from treadle.kernel.search.query import Query
-from treadle.kernel.search.service import Search, created_within, one_of
+from treadle.kernel.search.service import Search, SearchPage, created_within, one_of
 from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.value_store import ValueLost
 from treadle.kernel.tasks.records import TaskRecords
@@ -166,19 +166,18 @@ class RunOperations(Service, RunsApi):
         **which: Unpack[RunFilter],
     ) -> RunPage:
         where, chosen = await self._filter(which, access)
-        runs, cursor, searched = await self._page(where, chosen, tuple(state), before, limit)
-        return RunPage(await self.show_all(Run, runs), searched, next_before=cursor)
+        page = await self._page(where, chosen, tuple(state), before, limit)
+        return RunPage(await self.show_all(Run, page.records), page.searched, page.complete, next_before=page.cursor)
 
     async def _page(
         self, where: str, chosen: dict[str, Any], states: tuple[str, ...], before_id: str | None, limit: int
-    ) -> tuple[Sequence[StoredRun], str | None, int | None]:
-        """The next matching runs, the cursor after them, and for a query the number of runs that were looked at."""
+    ) -> SearchPage[StoredRun]:
+        """The next matching runs."""
         if where:
             more = self._conditions(states, chosen)
-            page = await self._search().list_runs(where, more=more, before_id=before_id, limit=limit)
-            return page.records, page.cursor, page.searched
+            return await self._search().list_runs(where, more=more, before_id=before_id, limit=limit)
         runs = await self._reads.list_runs(states=states, before_id=before_id, limit=limit, **chosen)
-        return runs, runs[-1].id if len(runs) == limit else None, None
+        return SearchPage(runs, runs[-1].id if len(runs) == limit else None, None)
 
     async def counts(self, *, access: Access = OPEN, **which: Unpack[RunFilter]) -> RunCounts:
         where, chosen = await self._filter(which, access)
@@ -229,14 +228,14 @@ class RunOperations(Service, RunsApi):
             matched = sum((await self._reads.count_runs(states=states, before_id=before, **chosen)).values())
         if dry_run:
             return replace(result, matched=matched)
-        page, cursor, _ = await self._page(where, chosen, states, before, limit)
-        for run in page:
+        page = await self._page(where, chosen, states, before, limit)
+        for run in page.records:
             try:
                 await actions[action](run.id, actor=actor)
                 result.done.append(run.id)
             except (Contended, IllegalTransition, NotFound, Refused) as error:
                 result.refused.append(RunRefusal(run.id, error.code, str(error)))
-        return replace(result, matched=matched, next_before=cursor)
+        return replace(result, matched=matched, next_before=page.cursor)
 
     async def _filter(self, which: RunFilter, access: Access) -> tuple[str, dict[str, Any]]:
         """The query, and the other filters as the kernel's reads take them."""

@@ -31,6 +31,7 @@ from treadle.kernel.search.query import (
     words,
 )
 from treadle.model.errors import InvalidTag
+from treadle.model.ids import is_canonical
 from treadle.model.states import RunState
 from treadle.model.tags import encode_tag, encode_time
 from treadle.model.values import Json
@@ -172,7 +173,7 @@ class SearchPlan:
     """Candidates: those with one of the `keys` of the index `by`, created from `after` to before `before` (ms)."""
 
     by: str = "created"
-    """`words`, `tag`, `state`, `name`, `prefix` (of a name) or `created`."""
+    """`run` (of a task), `words`, `tag`, `state`, `name`, `prefix` (of a name) or `created`."""
     keys: tuple[str, ...] = ("",)
     """Query of the text index, values of the tag, states, names; one of them for `prefix`."""
     tag: str = ""
@@ -197,7 +198,7 @@ def plan(query: Query, now: int, *, words_indexed: bool = True) -> SearchPlan:
                     plans.setdefault("words", SearchPlan("words", (" ".join(indexed),)))
             case Condition(where, "=" | "in", values):
                 _add(plans, where.root, where.path, values, now)
-    chosen = next((plans[by] for by in ("words", "tag", "state", "name", "prefix") if by in plans), SearchPlan())
+    chosen = next((plans[by] for by in ("run", "words", "tag", "state", "name", "prefix") if by in plans), SearchPlan())
     others = sum(set(roots(part)) != {"created"} for part in parts)
     return replace(chosen, after=after, before=before, states=_states(parts), exact=others == (chosen.by != "created"))
 
@@ -222,6 +223,8 @@ def _add(plans: dict[str, SearchPlan], root: str, path: tuple[str | int, ...], v
         stored = tuple(dict.fromkeys(tag for value in values if (tag := stored_tag(value, now)) is not None))
         if not any(isinstance(value, Prefix) for value in values):
             plans.setdefault("tag", SearchPlan("tag", stored, str(path[0])))
+    elif root == "run" and len(texts) == len(set(values)):
+        plans.setdefault("run", SearchPlan("run", tuple(filter(is_canonical, texts))))
     elif root == "activity":
         plans.setdefault("state", SearchPlan("state", _UNFINISHED))
     elif root in ("state", "name") and len(texts) == len(set(values)) and _COMMON not in texts:

@@ -50,7 +50,9 @@ class SearchPage(Generic[T]):
 
     records: list[T]
     cursor: str | None
-    searched: int
+    searched: int | None
+    complete: bool = True
+    """False: the call looked at as many candidates as it may, and found fewer records than asked for."""
 
 
 class Search(Service):
@@ -119,7 +121,7 @@ class Search(Service):
                 if results
                 else size * 4
             )
-        return SearchPage(results, at.id, searched)
+        return SearchPage(results, at.id, searched, complete=False)
 
     async def _matching(self, query: Query, fields: frozenset[str], batch: Sequence[T], now: int) -> list[T]:
         """The records that match; loads values outside their rows only for those that the row does not exclude."""
@@ -195,10 +197,12 @@ class _Source(Generic[T]):
             case "words":
                 with_words = self._indexed(self.search.list_with_words, chosen.keys[0].split(), states=chosen.states)
                 return [with_words] if runs else [with_words, self._indexed(self.search.list_failing_tasks)]
-            case "state" if runs:
+            case "run":
+                return [self._listed(run_id=key) for key in chosen.keys]
+            case "state":
                 return [self._listed(states=(key,)) for key in chosen.keys]
-            case "name" if runs:
-                return [self._listed(workflow=key) for key in chosen.keys]
+            case "name":
+                return [self._listed(**{"workflow" if runs else "name": key}) for key in chosen.keys]
             case "prefix" if runs:
                 names = await self.search.list_run_names(chosen.keys[0], KEYS_LIMIT + 1)
                 return [self._listed()] if len(names) > KEYS_LIMIT else [self._listed(workflow=name) for name in names]

@@ -12,6 +12,7 @@ rows wait, so that a slow database cannot fill the memory; decisions made under 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from treadle.kernel.store.ports import LATER, STREAM, Store
-from treadle.kernel.store.process import failpoint
+from treadle.kernel.store.process import check_process, failpoint
 from treadle.kernel.store.records import PutOutcome
 from treadle.kernel.store.units import (
     DONE,
@@ -119,6 +120,8 @@ class Committer:
         self._telemetry = telemetry_of(emit)
         self._queue: deque[_Submission] = deque()
         self._senders: set[asyncio.Task[None]] = set()
+        self._pid = 0
+        """The process of the senders."""
         self._taking = False
         """Whether a sender is about to take a batch."""
         self._trouble = False
@@ -171,6 +174,8 @@ class Committer:
         return msgspec.structs.replace(unit, rows=(*unit.rows, *rows)) if rows else unit
 
     def _enqueue(self, submission: _Submission) -> None:
+        if self._senders:
+            check_process(self._pid)
         if self._attached:
             submission.unit = self._with_attached(submission.unit)
         if submission.unit.tasks and self._telemetry.observe is not None:
@@ -245,6 +250,7 @@ class Committer:
         if self._queue and not self._taking and len(self._senders) < self._store.parallel_commits:
             self._taking = True
             if not self._senders:
+                self._pid = os.getpid()
                 self._answered_at = self._clock.monotonic()  # it was idle, not slow
             sender = asyncio.get_running_loop().create_task(self._send_queued())
             self._senders.add(sender)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from treadle.model.clock import Clock
-from treadle.model.errors import StoreFailed
+from treadle.model.errors import StoreFailed, UsedAfterFork
 from treadle.model.ids import uuid7
 
 
@@ -80,6 +80,12 @@ class SystemIds:
     def secret(self) -> bytes:
         """Return 32 bytes from the operating system's generator for secrets."""
         return os.urandom(32)
+
+
+def check_process(pid: int) -> None:
+    """Raise `UsedAfterFork` unless that process, which has opened something, is this one."""
+    if os.getpid() != pid:
+        raise UsedAfterFork
 
 
 POINTS = (

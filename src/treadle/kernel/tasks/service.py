@@ -100,7 +100,7 @@ class Tasks(Service, TasksApi):
                 *one_of("run", [conditions.run_id]),
             ]
             page = await self._search().list_tasks(where, more=more, before_id=before, limit=limit)
-            return TaskPage(await self._records.show_all(page.records), page.searched, next_before=page.cursor)
+            return TaskPage(await self._records.show_all(page.records), page.searched, page.complete, next_before=page.cursor)
         tasks = await self._reads.list_tasks(
             states=tuple(state), name=name, task_list=chosen, kind=kind, run_id=run_id, before_id=before, limit=limit
         )

@@ -48,6 +48,7 @@
     ├── ApprovalExpired
     ├── UnreadableValue
     ├── ScanFailed
+    ├── UsedAfterFork
     ├── NonRetryable
     ├── EffectFailed
     ├── EffectUnknown

@@ -137,7 +137,7 @@ class Contended(StoreUnavailable, code="contended"):
 
 
 class StoreTimeout(StoreUnavailable, code="store_timeout"):
-    """The database interrupted the work after its time limit. Nothing was written; a smaller amount of work may succeed."""
+    """The database did not finish the work in time, for example because of a lock. A smaller amount of work may succeed."""
 
 
 class StoreOverloaded(StoreUnavailable, code="store_overloaded"):
@@ -171,6 +171,16 @@ class NotOpen(StoreError, code="not_open"):
 
     def __init__(self, message: str = "Open the engine first: `async with engine: ...`, or `await engine.open()`.") -> None:
         super().__init__(message)
+
+
+class UsedAfterFork(TreadleError, code="used_after_fork"):
+    """Opened before this process was forked: its threads and connections belong to the parent process."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This engine was opened by the process that forked this one, and its threads and connections stayed there. Create and "
+            "open an engine in each process, after the fork."
+        )
 
 
 class StoreReadOnly(StoreError, code="store_read_only"):

@@ -5,10 +5,12 @@ Each part implements one port of `treadle.kernel.store.ports`, which documents i
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from treadle.kernel.store.process import check_process
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, NotOpen, StoreBusy
 from treadle.model.names import QueueKey
@@ -139,6 +141,8 @@ class PostgresDatabase:
         """The sessions of the servers of this process."""
         self.queues: dict[int, QueueKey] = {}
         self.queue_ids: dict[QueueKey, int] = {}
+        self.pid = os.getpid()
+        """The process that opened it."""
         self.slowed: set[int] = set()
         """Queues that had a rate or were paused when they were last listed; a hint only."""
 
@@ -180,6 +184,7 @@ class PostgresDatabase:
 
     def pool(self, pool: Pool | None) -> Pool:
         """Return the pool; raises `NotOpen` without one."""
+        check_process(self.pid)
         if pool is None:
             raise NotOpen
         return pool

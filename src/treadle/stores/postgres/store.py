@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 
 import asyncpg
 
 from treadle.kernel.store.database import DeadLetterStore, LogStore, RecordStore, RunStore, StreamStore, TraceStore
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import check_process
 from treadle.kernel.store.units import Row, Unit, UnitAnswer
 from treadle.kernel.store.usage import UsageStore
 from treadle.model.clock import Clock
@@ -70,6 +72,7 @@ class PostgresStore(Store):
 
     async def open(self, *, migrate: bool = True) -> None:
         database = self._database
+        database.pid = os.getpid()
         database.reads = Pool(database.connector, READS, 2)
         try:
             async with database.borrow(None) as connection:
@@ -89,6 +92,8 @@ class PostgresStore(Store):
 
     async def close(self) -> None:
         database = self._database
+        if database.pid != os.getpid():
+            return  # the parent process uses the connections
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -130,11 +135,13 @@ class PostgresStore(Store):
                 return await commit(PostgresSession(connection), self._database.queue_ids, units)
 
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
+        check_process(self._database.pid)
         if self._listener is None:
             raise NotOpen
         return await self._listener.subscribe(heard)
 
     async def notify(self, queue_ids: Sequence[int]) -> None:
+        check_process(self._database.pid)
         if self._notifier is None:
             raise NotOpen
         await self._notifier.notify(queue_ids)

@@ -7,6 +7,7 @@ the caller's thread. Each part implements one port of `treadle.kernel.store.port
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -18,6 +19,7 @@ from typing import Any, Protocol, TypeVar, cast
 import apsw
 import msgspec
 
+from treadle.kernel.store.process import check_process
 from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen, StoreError
 from treadle.model.names import QueueKey
@@ -61,12 +63,14 @@ class InlineChannel:
         self.fuse = Fuse(shown)
         self._connection: apsw.Connection | None = None
         self._closed = False
+        self._pid = os.getpid()
         self._lock = Lock()
 
     async def call(self, work: Work[T]) -> T:
         return self.call_blocking(work)
 
     def call_blocking(self, work: Work[T]) -> T:
+        check_process(self._pid)
         with self._lock, self.fuse.guard():
             if self._closed:
                 raise NotOpen
@@ -128,6 +132,7 @@ class ThreadChannel:
         self._shown = shown
         self.fuse = Fuse(shown)
         self._closed = False
+        self._pid = os.getpid()
         self._lock = Lock()
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._thread = Thread(target=self._run, name=name, daemon=True)
@@ -156,6 +161,7 @@ class ThreadChannel:
         self._thread.join()
 
     def _put(self, job: Job) -> None:
+        check_process(self._pid)
         with self._lock:
             if self._closed:
                 raise NotOpen
@@ -305,6 +311,8 @@ class SqliteDatabase:
         self.writer: Channel = InlineChannel(_not_open, self.shown)
         self.reader: Channel = self.writer
         self.queues: Mapping[QueueKey, int] = {}
+        self.pid = os.getpid()
+        """The process that opened it."""
 
     async def fetch(self, name: str, /, **values: Any) -> list[Any]:
         return await self._read(lambda session: session.fetch(name, **values))

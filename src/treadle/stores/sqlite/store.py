@@ -7,6 +7,7 @@ so that no event loop can block that. In memory or inline there are no threads.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
@@ -16,6 +17,7 @@ import msgspec
 
 from treadle.kernel.store.database import DeadLetterStore, LogStore, RunStore, StreamStore, TraceStore
 from treadle.kernel.store.ports import CHANGED, Store
+from treadle.kernel.store.process import check_process
 from treadle.kernel.store.units import Unit, UnitAnswer
 from treadle.kernel.store.usage import UsageStore
 from treadle.model.clock import Clock
@@ -124,6 +126,7 @@ class SqliteStore(Store):
         self.health = SqliteHealth(database)
 
     async def open(self, *, migrate: bool = True) -> None:
+        self._database.pid = os.getpid()
         if self._database.path is not None:
             check_gone(self._database.path)
             check_place(Path(self._database.path), create=migrate)
@@ -184,6 +187,8 @@ class SqliteStore(Store):
         self._database.queues = await list_queues(session)
 
     async def close(self) -> None:
+        if self._database.pid != os.getpid():
+            return  # the parent process uses it
         self._subscribers.clear()
         if self._signals is not None:
             self._signals.stop_listening()
@@ -226,6 +231,7 @@ class SqliteStore(Store):
 
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
         """Call `heard` on this loop when tasks became ready, in this process or in another one that uses the file."""
+        check_process(self._database.pid)
         key = self._subscribers.add(heard)
         if self._signals is not None:
             self._signals.listen(self._subscribers.call)
@@ -239,6 +245,7 @@ class SqliteStore(Store):
 
     async def notify(self, queue_ids: Sequence[int]) -> None:
         """Call the subscribers of this process, and signal the other processes."""
+        check_process(self._database.pid)
         self._subscribers.call(tuple(queue_ids))
         if self._signals is not None:
             self._signals.send(queue_ids)

@@ -58,7 +58,7 @@ async def dev(
         await worker.load(list(project.handlers))
         engine = _engine_of(session, worker)
         await stack.enter_async_context(opened(engine, stop))
-        server = await listening(engine, options)
+        server = await listening(engine, options, stop)
         assert server is not None
         await stack.enter_async_context(server)
         await _announce(session, engine, server, worker, grace)

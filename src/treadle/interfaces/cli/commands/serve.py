@@ -87,7 +87,7 @@ async def serve(
     options = http_options(session, host, port, forwarded_allow, log_requests, grace, open_access, needed=True)
     stop = stop_signal()
     async with opened(load_engines(session, handlers or [])[0], stop) as engine:
-        server = await listening(engine, options)
+        server = await listening(engine, options, stop)
         assert server is not None
         await serve_http(session, engine, server, stop)
     announce_stop(session)

@@ -182,30 +182,37 @@ class Connector:
         )
 
     async def _open(self, server: DatabaseServer, settings: dict[str, str], pooled: bool, timeout: float) -> PostgresConnection:
-        async with asyncio.timeout(min(timeout, _CONNECT_TIMEOUT)):
-            try:
-                connection: PostgresConnection = await asyncpg.connect(
-                    server.dsn,
-                    command_timeout=timeout,
-                    statement_cache_size=0 if pooled else 100,
-                    max_cached_statement_lifetime=0,
-                    connection_class=PostgresConnection,
-                    server_settings=None if pooled else settings | {"search_path": self.address.schema},
-                    target_session_attrs=SessionAttribute.any,
-                )
-            except SSLCertVerificationError:  # a ValueError too
-                raise
-            except ValueError:
-                raise InvalidStoreUrl(
-                    "The store URL cannot be used; it looks like postgresql://user:password@host:5432/database."
-                ) from None
-            connection.settings, connection.event_loop = settings, asyncio.get_running_loop()
-            connection.for_commits = settings is not READS and settings is not LISTS
-            try:
-                connection.standing = await _identify(connection)
-            except BaseException:
-                connection.terminate()
-                raise
+        limit = min(timeout, _CONNECT_TIMEOUT)
+        try:
+            async with asyncio.timeout(limit):
+                return await self._log_in(server, settings, pooled, timeout)
+        except TimeoutError as error:
+            raise ConnectionError(error.strerror or f"no answer within {limit:g} s") from None
+
+    async def _log_in(self, server: DatabaseServer, settings: dict[str, str], pooled: bool, timeout: float) -> PostgresConnection:
+        try:
+            connection: PostgresConnection = await asyncpg.connect(
+                server.dsn,
+                command_timeout=timeout,
+                statement_cache_size=0 if pooled else 100,
+                max_cached_statement_lifetime=0,
+                connection_class=PostgresConnection,
+                server_settings=None if pooled else settings | {"search_path": self.address.schema},
+                target_session_attrs=SessionAttribute.any,
+            )
+        except SSLCertVerificationError:  # a ValueError too
+            raise
+        except ValueError:
+            raise InvalidStoreUrl(
+                "The store URL cannot be used; it looks like postgresql://user:password@host:5432/database."
+            ) from None
+        connection.settings, connection.event_loop = settings, asyncio.get_running_loop()
+        connection.for_commits = settings is not READS and settings is not LISTS
+        try:
+            connection.standing = await _identify(connection)
+        except BaseException:
+            connection.terminate()
+            raise
         return connection
 
     def suits(self, connection: PostgresConnection, settings: dict[str, str]) -> bool:

@@ -32,6 +32,9 @@ REPEATABLE = (
 """Errors after which a commit may be repeated immediately: nothing was written, and the conflicting transaction has ended."""
 
 
+_LOCKED = "another session holds a lock for long (`select pid, pg_blocking_pids(pid), query from pg_stat_activity` names it)"
+
+
 @contextmanager
 def translated(shown: str) -> Iterator[None]:
     """Translate errors raised in the block; `shown` is the database's URL without its password."""
@@ -93,7 +96,9 @@ def meaning(error: Exception, shown: str) -> TreadleError | None:
         case asyncpg.TooManyConnectionsError():
             return StoreUnavailable(f"{shown} has no connection left: raise max_connections, or run fewer processes.")
         case asyncpg.QueryCanceledError() | asyncpg.IdleInTransactionSessionTimeoutError():
-            return StoreTimeout(f"{shown} took too long and was interrupted: it is overloaded, or a lock is held for long.")
+            return StoreTimeout(f"{shown} took too long and was interrupted: it is overloaded, or {_LOCKED}.")
+        case TimeoutError() if error.errno is None:  # the driver's limit, or ours
+            return StoreTimeout(f"{shown} has not answered in time: it is overloaded, {_LOCKED}, or the network is interrupted.")
         case asyncpg.TransactionRollbackError() | asyncpg.LockNotAvailableError():
             return StoreBusy(f"Others kept changing the same rows of {shown}: nothing was written, try again.")
         case asyncpg.ClientConfigurationError():
