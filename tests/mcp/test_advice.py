@@ -97,7 +97,11 @@ async def test_every_recommended_call_is_accepted_with_its_missing_arguments():
 async def test_a_recommended_call_works_as_it_is_given_through_the_tool_that_calls_others():
     async with shop_engine() as engine, in_request_context(engine) as client:
         error = (await client.call_tool("run_show", {"run_id": NOBODY})).structured_content
-        assert told(await client.call_tool("tool_call", error["actions"][0]))["result"] == {"runs": [], "next_before": None}
+        assert told(await client.call_tool("tool_call", error["actions"][0]))["result"] == {
+            "runs": [],
+            "complete": True,
+            "next_before": None,
+        }
         both = (await client.call_tool("tool_call", {"name": "run_list", "tool": "task_list"})).structured_content
         assert both["code"] == "invalid_input"
 

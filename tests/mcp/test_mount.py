@@ -28,7 +28,7 @@ ACCEPT = {"Accept": "application/json, text/event-stream"}
 async def test_an_open_server_answers_its_own_machine_alone():
     async with shop_engine() as engine, serving(engine) as server, httpx.AsyncClient(timeout=BOUND, verify=False) as http:
         async with over_http(server.url) as client:
-            assert told(await client.call_tool("task_list", {})) == {"tasks": [], "next_before": None}
+            assert told(await client.call_tool("task_list", {})) == {"tasks": [], "complete": True, "next_before": None}
         url = f"{server.url}/mcp"
         assert (await http.post(url, json=HELLO, headers=ACCEPT)).status_code == 200
         for headers, code in (
