@@ -67,8 +67,7 @@ async def test_each_worker_claims_the_jobs_of_its_own_scope_only(url: str) -> No
     first, second = (engine_of(url, scope, services[scope], claims[scope]) for scope in SCOPES)
     async with first, second, first.worker(), second.worker():
         tasks = [await first.enqueue("render", {"number": number}, scope=SCOPES[number % 2]) for number in range(8)]
-        async with asyncio.timeout(10):  # before, a job was parked for 30 s whenever the other worker came first
-            await asyncio.gather(*[first.result(task) for task in tasks])
+        await asyncio.gather(*[first.result(task, timeout=BOUND) for task in tasks])
     for number, scope in enumerate(SCOPES):
         assert services[scope].started == [scope] * 4
         assert set(claims[scope]) == {task.id for task in tasks[number::2]}

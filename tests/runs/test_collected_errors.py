@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from treadle import RunFailed
-from treadle.model.errors import IllegalTransition
+from treadle.model.errors import Refused
 from treadle.model.names import HANDLER
 from treadle.model.states import TaskState
 from treadle.testing.environment import Environment
@@ -195,5 +195,9 @@ async def test_a_completed_run_keeps_its_collected_failures(program: Program) ->
     run_id = (await program.env.engine.start_run([("batch.afl", FLOW)], "Nightly", {"rows": ROWS})).id
     assert len((await program.env.result(run_id))["failed"]) == 2
     (first, _) = await program.env.engine.list_tasks(states=(TaskState.FAILED,), kind=HANDLER)
-    with pytest.raises(IllegalTransition, match="completed"):
+    with pytest.raises(Refused, match="`treadle runs fork"):
         await program.env.engine.retry(first.id)
+    assert first.step_id is not None
+    program.broken = False
+    forked = await program.env.engine.runs.fork(run_id, first.step_id)
+    assert len((await program.env.result(forked.id))["failed"]) == 1

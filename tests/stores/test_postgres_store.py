@@ -355,8 +355,8 @@ async def test_a_task_reinserted_by_a_crossing_insert_is_removed_by_the_next_fin
     await store.commit([succeeded(task)])
     end = await store.tasks.find(task.id)
     postgres_admin.execute(
-        f"insert into {postgres_schema}.tasks (id, queue_id, namespace, priority, due_at, hold, state, claim_version, attempt, "
-        "failures, takeovers, version, created_at, root_id, payload) "
+        f"insert into {postgres_schema}.tasks (id, queue_id, namespace, priority, due_at, blocked_by, state, claim_version, "
+        "attempt, failures, takeovers, version, created_at, root_id, payload) "
         "select id, queue_id, namespace, 0, 0, 0, 'pending', 0, 1, 0, 0, 0, 0, id, '{}' "
         f"from {postgres_schema}.finished"
     )

@@ -25,12 +25,12 @@ from treadle.kernel.store.value_store import Codec, ValueStore
 from treadle.kernel.telemetry.events import Emit
 from treadle.kernel.telemetry.observer import EventEmitter
 from treadle.model.clock import Clock
-from treadle.model.errors import NotOpen, StoreDamaged, Unsupported
+from treadle.model.errors import IllegalTransition, NotOpen, Refused, StoreDamaged, Unsupported
 from treadle.model.ids import Ids
 from treadle.model.names import is_function
 from treadle.model.records import Record
 from treadle.model.runs import Run
-from treadle.model.states import ALERT_RULE, SCHEDULE, WATCHER, StateMachine, TaskState
+from treadle.model.states import ALERT_RULE, SCHEDULE, WATCHER, RunState, StateMachine, TaskState
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.model.values import Json
 from treadle.settings import Settings, read_alert_target
@@ -613,7 +613,16 @@ class Kernel:
         return (*tasks, *await self.external_jobs.tasks_for_end(task)), rows
 
     async def _retry_of_run(self, task: Task, actor: str) -> None:
-        await self.run_services.runs.retry(task.run_id or "", task.step_id, actor=actor)
+        runs = self.run_services.runs
+        try:
+            await runs.retry(task.run_id or "", task.step_id, actor=actor)
+        except IllegalTransition as error:
+            if error.state != RunState.COMPLETED:
+                raise
+            fork = f"treadle runs fork {task.run_id} {task.step_id or 'STEP'}"
+            raise Refused(
+                f"The run of task {task.id} has completed without its result; repeat it in a new run: `{fork}`."
+            ) from None
 
     async def _repeated_steps(self, task: Task) -> list[tuple[str, str]]:
         return await self.functions.list_repeated(task) if is_function(task.flow_id) else []
