@@ -164,8 +164,8 @@ TABLE = View(
     columns=(
         Column("table", "name"),
         Column("KiB", lambda table: table.bytes // 1024),
-        "rows",
-        "dead_rows",
+        Column("rows, about", "rows"),
+        Column("dead rows, about", "dead_rows"),
         Column("vacuumed", lambda table: None if table.rows is None else table.vacuumed_at, "instant"),
     ),
 )
