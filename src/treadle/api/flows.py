@@ -160,6 +160,8 @@ class FlowDetail(ApiRecord, frozen=True):
     event_facets: list[str]
     """Handlers that the flow needs."""
     sources: list[SourceText]
+    strict: bool = False
+    """Whether it was compiled strictly: a result of a handler that does not fit the declared returns fails its step."""
 
 
 class FlowNode(ApiRecord, frozen=True):

@@ -90,6 +90,7 @@ class FlowOperations(FlowsApi):
             workflows=[_signature(program, facet) for facet in program.workflows],
             event_facets=[facet.qualified_name for facet in program.event_facets],
             sources=[SourceText(source_name, text) for source_name, text in self._flows.sources(flow)],
+            strict=program.strict,
         )
 
     async def graph(self, name: str, *, version: int | None = None, workflow: str | None = None) -> FlowGraph:

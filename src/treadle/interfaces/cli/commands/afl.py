@@ -320,6 +320,7 @@ def _flow(name: str, flow: FlowDetail, now: datetime) -> RenderableType:
         ("stored", when(flow.created_at, now)),
         ("sources", ", ".join(source.name for source in flow.sources)),
         ("handlers", ", ".join(flow.event_facets) or "none needed"),
+        ("strict", "yes" if flow.strict else "no"),
     ]
     parts: list[RenderableType] = [plain(name, "bold"), facts(rows), plain("\nWorkflows", "bold")]
     for workflow in flow.workflows:
