@@ -252,11 +252,11 @@ def add_handlers(scene: Scene) -> None:
         raise ValueError(say("no car left in Rome"))
 
     @engine.function("order.Review")
-    async def review(order: dict[str, Any], ctx: FunctionContext) -> dict[str, Any]:
-        found = await ctx.step(look_up, order, name="look_up")
+    async def review(payload: dict[str, Any], ctx: FunctionContext) -> dict[str, Any]:
+        found = await ctx.step(look_up, payload, name="look_up")
         ctx.log(say("A big order: somebody must look at it"))
         said = await ctx.approval(
-            say(f"Ship order {order['id']} on account?"),
+            say(f"Ship order {payload['id']} on account?"),
             context={"total": found["total"], "customer": say("Grace Hopper")},
             deciders=[key("sales")],
             quorum=2,
@@ -265,11 +265,11 @@ def add_handlers(scene: Scene) -> None:
         return {"by": said["by"]}
 
     @engine.function("trip.Book")
-    async def trip(given: dict[str, Any], ctx: FunctionContext) -> dict[str, Any]:
+    async def trip(payload: dict[str, Any], ctx: FunctionContext) -> dict[str, Any]:
         booked = await ctx.gather(*(ctx.step(book, what, name=f"book_{what}") for what in ("flight", "hotel")))
-        if given.get("wait"):
+        if payload.get("wait"):
             await ctx.wait_for("answer", timeout=86_400)
-        if given.get("fail"):
+        if payload.get("fail"):
             await ctx.step(fail, name="book_car")
         return {"booked": booked}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from tests.web.conftest import Visit
 
 from treadle.api.contract import option_fields
@@ -42,8 +43,31 @@ async def test_a_backfill_is_shown_before_it_is_done(visit: Visit):
 
 async def test_an_invalid_cron_expression_is_reported(visit: Visit):
     assert "cron" in await visit.do("/schedules", name="bad", cron="often", kind="task", target="greet")
-    answer = await visit.browser.get("/schedules/new?cron=often")
+    answer = await visit.browser.get("/schedules/new?cron=often&name=nightly&target=greet&kind=workflow&paused=on")
     assert answer.status_code == 422
+    assert re.search(r'<input name="cron"[^>]* value="often" aria-invalid="true"[^>]*><span class="field-error"', answer.text)
+    for kept in ('<input name="name" required placeholder="nightly-report" value="nightly">', "<option selected>workflow</option>"):
+        assert kept in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "typed"),
+    [
+        ("/schedules/new?every=soon&name=nightly", "every", "soon"),
+        ("/schedules/new?start=14:03", "start", "14:03"),
+        ("/schedules/{id}?start=14:03&end=2026-01-04T00:00", "start", "14:03"),
+        ("/runs?since=14:03&search=acme", "since", "14:03"),
+    ],
+)
+async def test_an_invalid_value_of_a_query_is_reported_at_its_field(visit: Visit, path: str, field: str, typed: str):
+    await visit.do("/schedules", name="nightly", cron="0 3 * * *", kind="task", target="greet")
+    (schedule,) = (await visit.engine.schedules.list()).schedules
+    answer = await visit.browser.get(path.format(id=schedule.id))
+    assert answer.status_code == 422
+    tag = re.search(rf'<input[^>]*name="{field}"[^>]*aria-invalid="true"[^>]*><span class="field-error"[^>]*>[^<]*', answer.text)
+    assert tag is not None, answer.text
+    assert f'value="{typed}"' in tag[0]
+    assert ('value="acme"' in answer.text) is ("search=acme" in path)
 
 
 async def test_a_watcher_is_created_paused_resumed_and_removed(visit: Visit, tmp_path: Path):

@@ -14,6 +14,7 @@ from tests.limits import BOUND
 from tests.web.browser import chromium
 
 from treadle.engine import Engine
+from treadle.interfaces.http.app_state import AppState
 from treadle.interfaces.http.server import HttpOptions, HttpServer
 from treadle.interfaces.web.site import add_pages
 
@@ -25,6 +26,7 @@ class Screen:
     engine: Engine
     url: str
     page: Page
+    state: AppState
     complaints: list[str] = field(default_factory=list)
 
     async def go(self, path: str) -> None:
@@ -66,7 +68,7 @@ async def on_screen(browser: Browser, engine: Engine, **options: Any) -> AsyncIt
         context = await browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
         context.set_default_timeout(BOUND * 1000)
         page = await context.new_page()
-        shown = Screen(engine, server.url, page)
+        shown = Screen(engine, server.url, page, server.state)
         page.on("console", lambda said: shown.complaints.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: shown.complaints.append(str(error)))
         try:

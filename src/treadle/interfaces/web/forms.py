@@ -209,24 +209,26 @@ class Rejected:
     """A form that was rejected."""
 
     action: str
-    form: FormData
+    form: Fields
     error: Exception
+    method: str = "post"
 
     def put_into(self, page: str) -> str | None:
         """Return the page with the form filled in and marked; None if the page does not have the form."""
-        for form in _FORM.finditer(page):
-            attributes = _attributes(form["start"])
-            if attributes.get("action") == self.action and attributes.get("method") == "post":
-                break
-        else:
-            return None
-        if all(_attributes(field[0]).get("type") == "hidden" for field in _FIELD.finditer(form["body"])):
-            return None
         errors = self.errors([name for name in self.form if name != "csrf"])
+        forms = [form for form in _FORM.finditer(page) if self._is_sent_by(form)]
+        form = next((form for form in forms if any(f'name="{name}"' in form["body"] for name in errors)), next(iter(forms), None))
+        if form is None or all(_attributes(field[0]).get("type") == "hidden" for field in _FIELD.finditer(form["body"])):
+            return None
         general = f'<p class="field-error" role="alert">{escape(errors[""])}</p>' if "" in errors else ""
         filled = _FIELD.sub(lambda field: self._fill(field, errors), form["body"])
         whole = f"{page[: form.start('body')]}{general}{filled}{page[form.end('body') :]}"
         return whole.replace("<body data-live=", '<body data-live="" data-was-live=', 1)
+
+    def _is_sent_by(self, form: re.Match[str]) -> bool:
+        attributes = _attributes(form["start"])
+        by_button = self.method == "get" and f'formaction="{self.action}"' in form["body"]
+        return by_button or (attributes.get("action"), attributes.get("method")) == (self.action, self.method)
 
     def _fill(self, field: re.Match[str], errors: dict[str, str]) -> str:
         """The field as it was filled in, with its error; the error of several fields with one name is at the first."""

@@ -30,12 +30,12 @@ from treadle.interfaces.http.namespaces import list_places
 from treadle.interfaces.http.problems import http_problem, status_of
 from treadle.interfaces.http.routes import HttpRoute, RouteTable
 from treadle.interfaces.web import filters
-from treadle.interfaces.web.forms import Rejected, arguments_of, complete, filters_of, parameters_of
+from treadle.interfaces.web.forms import InvalidForm, Rejected, arguments_of, complete, filters_of, parameters_of
 from treadle.interfaces.web.tables import link_to, table
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.store.records import EffectFilter
 from treadle.model.access import Access
-from treadle.model.errors import NotFound, StoreError, TreadleError, Unauthorized
+from treadle.model.errors import InvalidInput, NotFound, StoreError, TreadleError, Unauthorized
 from treadle.model.states import ALERT, ALERT_RULE, APPROVAL, EXTERNAL, OBJECTIVE, SCHEDULE, WATCHER
 
 STATIC = Path(__file__).with_name("static")
@@ -228,10 +228,26 @@ class Site:
                 return await draw(Visit(self, request, await self.state.service(request)))
             except Unauthorized:
                 return RedirectResponse(f"/login?{urlencode({'next': request.url.path})}", 303)
+            except InvalidInput as error:
+                return await self._without(request, draw, error) or await self.trouble(request, error)
             except TreadleError as error:
                 return await self.trouble(request, error)
 
         return answer
+
+    async def _without(self, request: Request, draw: Handler, error: InvalidInput) -> Response | None:
+        """The page without the invalid values of the query, which its form shows with their errors; None without such a form."""
+        typed = request.query_params
+        invalid = error.fields if isinstance(error, InvalidForm) else typed
+        query = urlencode([(name, value) for name, value in typed.multi_items() if name not in invalid])
+        reduced = Request({**request.scope, "query_string": query.encode()})
+        try:
+            page = await draw(Visit(self, reduced, await self.state.service(request))) if typed else None
+        except TreadleError:
+            return None
+        rejected = Rejected(request.url.path, typed, error, "get")
+        text = None if page is None else rejected.put_into(bytes(page.body).decode())
+        return None if text is None else HTMLResponse(text, 422, headers=HEADERS)
 
     def _action(self, do: Handler) -> Callable[[Request], Awaitable[Response]]:
         """Answer a request with a form; the page with the form shows its errors."""
@@ -370,6 +386,8 @@ class _Files(StaticFiles):
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         answer = await super().get_response(path, scope)
+        if path == "shared-stream.js":  # a worker, which has the policy of its file
+            answer.headers["Content-Security-Policy"] = "default-src 'none'; connect-src 'self'"
         if scope["query_string"].startswith(b"v=") and answer.status_code in (200, 304):
             answer.headers["Cache-Control"] = "public, max-age=31536000, immutable"
         return answer

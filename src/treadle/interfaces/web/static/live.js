@@ -1,8 +1,9 @@
 // Reload a live page when the event stream reports a change, and morph the response into place.
 (() => {
-  const QUIET_FOR = 400, AT_MOST_EVERY = 1000;
+  const QUIET_FOR = 400, AT_MOST_EVERY = 1000, SIGN_EVERY = 10000, COPIED_FOR = 2000;
   const state = document.querySelector("[data-live-state]");
-  let source = null, timer = null, last = 0, busy = false, again = false;
+  const shared = document.currentScript.dataset.base;
+  let port = null, timer = null, last = 0, busy = false, again = false;
 
   const say = (text, tone) => {
     if (!state) return;
@@ -49,17 +50,52 @@
     timer = setTimeout(() => { timer = null; refresh(); }, wait);
   }
 
+  // The events that concern this page; null if none do.
+  function filter() {
+    const [entity, id] = document.body.dataset.live.split(" ");
+    if (!entity) return null;
+    return id ? String(new URLSearchParams(entity === "run" ? { run_id: id } : { entity_id: id })) : "";
+  }
+
+  // Tell the connection that all tabs share what this one wants, while it is visible.
+  function announce() {
+    if (!port) return;
+    const wanted = { filter: filter(), streams: window.treadle.streams?.() ?? [] };
+    const isUsed = document.visibilityState === "visible" && (wanted.filter !== null || wanted.streams.length);
+    port.postMessage(isUsed ? wanted : "leave");
+  }
+
+  function heard({ data }) {
+    if (data.state === "live") { say("live", "good"); soon(); }  // what moved between the page and its stream, nobody told
+    else if (data.state) say(data.state, "hold");
+    else if (data.changed) soon();
+    else document.dispatchEvent(new CustomEvent("treadle:stream", { detail: data }));
+  }
+
+  function join(end) {
+    port = end;
+    port.onmessage = heard;
+    announce();
+  }
+
   function connect() {
-    const live = document.body.dataset.live;
-    if (source) { source.close(); source = null; }
-    if (!live) { say("", ""); return; }
-    const [entity, id] = live.split(" ");
-    const filter = id ? `?${new URLSearchParams(entity === "run" ? { run_id: id } : { entity_id: id })}` : "";
-    source = new EventSource(`${document.documentElement.dataset.prefix ?? ""}/v1/events/stream${filter}`);
-    source.onopen = () => { say("live", "good"); soon(); };  // what moved between the page and its stream, nobody told
-    source.onerror = () => say("reconnecting", "hold");
-    source.addEventListener("transition", soon);
-    source.onmessage = soon;
+    if (filter() === null) say("", "");
+    if (port) { announce(); return; }
+    if (window.SharedWorker) { join(new SharedWorker(shared).port); return; }
+    const script = Object.assign(document.createElement("script"), { src: shared });
+    script.onload = () => { const channel = new MessageChannel(); window.treadleJoin(channel.port1); join(channel.port2); };
+    document.head.append(script);
+  }
+
+  // Copy a text; false if the browser does not allow it. Pages that came over plain HTTP have no clipboard, only the old command.
+  async function copy(text) {
+    try { await navigator.clipboard.writeText(text); return true; } catch { /* the old command may work */ }
+    const field = Object.assign(document.createElement("textarea"), { value: text, readOnly: true, className: "unseen" });
+    document.body.append(field);
+    field.select();
+    const isCopied = document.execCommand("copy");
+    field.remove();
+    return isCopied;
   }
 
   // Do not replace a form that the user has started to fill in.
@@ -75,14 +111,17 @@
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");
     if (!button) return;
-    await navigator.clipboard?.writeText(button.dataset.copy);
-    button.textContent = "Copied";
+    const label = button.dataset.label ??= button.textContent;
+    button.textContent = await copy(button.dataset.copy) ? "Copied" : "Not copied";
+    setTimeout(() => { button.textContent = label; }, COPIED_FOR);
   });
   document.addEventListener("change", (event) => {
     const form = event.target.closest("[data-filter]");
     if (form && event.target.type === "checkbox") form.requestSubmit();
   });
-  addEventListener("pagehide", () => source && source.close());
+  addEventListener("pagehide", () => port?.postMessage("leave"));
   addEventListener("pageshow", connect);
-  window.treadle = { refresh, soon };
+  document.addEventListener("visibilitychange", announce);
+  setInterval(announce, SIGN_EVERY);
+  window.treadle = { refresh, soon, announce };
 })();

@@ -1,6 +1,7 @@
 // Continue the streams on the page of a run or a task with the entries that follow, until the work has ended.
 (() => {
-  const sources = new Map();
+  const POLL_EVERY = 2000;
+  const followed = new Map();  // the elements of streams, by the path with the offset from which they are followed
 
   function text(entry) {
     if (entry.kind === "abandoned") return `\n[attempt ${entry.value.generation} was abandoned; attempt ${entry.generation} begins]\n`;
@@ -24,19 +25,51 @@
     if (atEnd) pre.scrollTop = pre.scrollHeight;
   }
 
-  function follow() {
-    for (const [pre, source] of sources) if (!pre.isConnected) { source.close(); sources.delete(pre); }
-    for (const pre of document.querySelectorAll("[data-stream]")) {
-      if (sources.has(pre) || !pre.dataset.next) continue;
-      pre.scrollTop = pre.scrollHeight;
-      const source = new EventSource(`${document.documentElement.dataset.prefix ?? ""}${pre.dataset.stream}?offset=${pre.dataset.next}`);
-      sources.set(pre, source);
-      source.onmessage = (event) => add(pre, JSON.parse(event.data));
-      source.addEventListener("end", () => { source.close(); window.treadle?.soon(); });
-    }
+  function show(pre, entry) {
+    if (entry.offset < Number(pre.dataset.next)) return;
+    add(pre, entry);
+    pre.dataset.next = entry.offset + 1;
   }
 
-  document.addEventListener("treadle:fresh", follow);
-  addEventListener("pageshow", follow);
-  addEventListener("pagehide", () => { for (const source of sources.values()) source.close(); sources.clear(); });
+  function end(pre, path) {
+    followed.delete(path);
+    delete pre.dataset.next;
+    window.treadle.soon();
+  }
+
+  // The streams on this page that go on; `live.js` announces them.
+  function paths() {
+    if (document.visibilityState === "hidden") followed.clear();
+    for (const [path, pre] of followed) if (!pre.isConnected) followed.delete(path);
+    const known = new Set(followed.values());
+    for (const pre of document.querySelectorAll("[data-stream][data-next]")) {
+      if (known.has(pre)) continue;
+      pre.scrollTop = pre.scrollHeight;
+      followed.set(`${pre.dataset.stream}/follow?offset=${pre.dataset.next}`, pre);
+    }
+    return [...followed.keys()];
+  }
+
+  // Read what a stream has now: other tabs use the connections that a browser has for streams.
+  async function poll(path) {
+    const pre = followed.get(path);
+    if (!pre || pre.polling) return;
+    pre.polling = true;
+    try {
+      const url = `${document.documentElement.dataset.prefix ?? ""}${pre.dataset.stream}?offset=${pre.dataset.next}`;
+      const page = await (await fetch(url, { credentials: "same-origin" })).json();
+      for (const entry of page.entries) show(pre, entry);
+      if (page.ended) end(pre, path);
+    } catch { /* the next poll may reach the server */ }
+    setTimeout(() => { pre.polling = false; followed.delete(path); window.treadle.announce(); }, POLL_EVERY);
+  }
+
+  document.addEventListener("treadle:stream", ({ detail }) => {
+    if (detail.poll) { poll(detail.poll); return; }
+    const pre = followed.get(detail.path);
+    if (!pre) return;
+    if (detail.ended) end(pre, detail.path); else show(pre, detail.entry);
+  });
+  document.addEventListener("treadle:fresh", () => window.treadle.announce());
+  window.treadle.streams = paths;
 })();
