@@ -79,6 +79,7 @@ async def test_tabs_without_shared_workers_follow_on_their_own(screen: Screen):
     await live(screen.page)
     await screen.engine.cancel(task)
     await screen.page.locator("main .badge", has_text="canceled").first.wait_for()
+    assert len(screen.state.waiters) == 1
 
 
 async def test_streams_beyond_the_connections_of_a_browser_are_polled(screen: Screen):
@@ -122,3 +123,5 @@ async def test_the_copy_button_tells_the_truth_and_reverts(screen: Screen, clipb
     await button.click()
     await button.get_by_text("Not copied" if clipboard == "refused" else "Copied", exact=True).wait_for()
     await button.get_by_text("Copy", exact=True).wait_for()
+    if clipboard == "available":
+        assert await screen.page.evaluate("navigator.clipboard.readText()") == task.id
