@@ -91,6 +91,9 @@ async def test_a_step_in_progress_is_shown_with_its_start_worker_and_attempt_als
         one = await Operations(scene.engine, OPEN).steps.get(run.id, "0[1].long")
         assert (one.id, one.state) == (shown["0[1].long"].id, "running")
         assert (await Operations(scene.engine, OPEN).tasks.get(task.id)).progress == {"fraction": 0.5, "message": "half"}
+        in_steps = ", in the steps short for 25 s, long for 25 s, half"
+        assert in_steps in (await scene.engine.kernel.run_reads.why(run.id)).text
+        assert in_steps in (await scene.engine.why(task.id)).text
         gates["short"].set()
         await until(lambda: _recorded(scene, run.id, 1))
         scene.clock.advance(5)
@@ -129,6 +132,7 @@ async def test_a_note_of_a_lost_claim_shows_nothing() -> None:
         scene.clock.advance(2)
         await holding.tick()
         assert list(await steps_of(scene, run.id)) == ["work"]
+        assert ", in the step work for 2 s" in (await scene.engine.kernel.run_reads.why(run.id)).text
         scene.clock.advance(LEASE_FOR / 1000)
         await scene.engine.kernel.store.tasks.wake(10)
         assert await steps_of(scene, run.id) == {}

@@ -9,13 +9,13 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from treadle.model.errors import InvalidInput
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, QueueKey
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, HANDLER, QueueKey
 from treadle.model.states import BlockReason, TaskState
 from treadle.model.values import Json, decode_or_error, encode, number_of, shown, storable, text_of
 
@@ -373,6 +373,18 @@ def log_line(task: Task, at: int, message: str, level: str = "info", details: di
         run_id=task.run_id,
         step_id=task.step_id,
     )
+
+
+NOTED_STEPS, NOTED_CLAIM = "_steps", "_claim"
+"""The keys in the progress of a function's task: the steps that it executes, and the claim version for which that holds."""
+
+
+def noted_steps(task: Task) -> list[dict[str, Any]]:
+    """The steps that the function of this task executes now, as far as they take long enough to be noted, as JSON."""
+    if task.kind != FUNCTION or task.owner_id is None or task.progress is None:
+        return []
+    note: dict[str, Any] = decode_or_error(task.progress)
+    return list(note.get(NOTED_STEPS, ())) if note.get(NOTED_CLAIM) == task.claim_version else []
 
 
 def progress_text(fraction: float | None, message: str | None) -> str:

@@ -18,35 +18,28 @@ from treadle.model.errors import UnreadableValue
 from treadle.model.names import FUNCTION
 from treadle.model.runs import RANKS, ActivityKind
 from treadle.model.stored import StoredRow, convert, plain
-from treadle.model.tasks import Task
+from treadle.model.tasks import NOTED_CLAIM, NOTED_STEPS, Task, noted_steps
 from treadle.model.values import Json, decode_object, decode_or_error, encode
-
-_STEPS, _CLAIM = "_steps", "_claim"
 
 
 def note_steps(progress: str | None, claim_version: int, steps: Sequence[Recorded]) -> str:
     """The progress of a task, with the steps that its function executes; null if there is neither."""
     note: dict[str, Any] = without_steps(decode_or_error(progress) or None) or {}
     if steps:
-        note |= {_STEPS: [plain(step) for step in steps], _CLAIM: claim_version}
+        note |= {NOTED_STEPS: [plain(step) for step in steps], NOTED_CLAIM: claim_version}
     return encode(note or None)
 
 
 def read_steps(task: Task) -> list[Recorded]:
     """The steps that the function of this task executes now."""
-    if task.kind != FUNCTION or task.owner_id is None or task.progress is None:
-        return []
-    note: dict[str, Any] = decode_or_error(task.progress)
-    if note.get(_CLAIM) != task.claim_version:
-        return []
-    return [convert(Recorded, step) for step in note.get(_STEPS, ())]
+    return [convert(Recorded, step) for step in noted_steps(task)]
 
 
 def without_steps(progress: Json) -> Json:
     """The progress that user code reported."""
-    if not isinstance(progress, dict) or _STEPS not in progress:
+    if not isinstance(progress, dict) or NOTED_STEPS not in progress:
         return progress
-    return {name: value for name, value in progress.items() if name not in (_STEPS, _CLAIM)} or None
+    return {name: value for name, value in progress.items() if name not in (NOTED_STEPS, NOTED_CLAIM)} or None
 
 
 _ACTIVITY_KINDS = {

@@ -19,11 +19,13 @@ from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, EXTERNAL_CANCEL, FUNC
 from treadle.model.outcomes import TYPE_CHANGED
 from treadle.model.states import BlockReason, TaskState
 from treadle.model.stored import Stored, read
-from treadle.model.tasks import LIVE_SERVER_STATES, LOST_AFTER, Server, Task, evidence_text
+from treadle.model.tasks import LIVE_SERVER_STATES, LOST_AFTER, Server, Task, evidence_text, noted_steps
 from treadle.model.text import suggestion
 from treadle.model.values import decode_error, decode_or_error, decode_shown
 
 CODE = "interpreter_held"
+STEPS_NAMED = 3
+"""Number of steps in progress that a reason names."""
 SHOWN_FOR = 3_600_000
 """Milliseconds for which a hold is shown."""
 
@@ -252,7 +254,16 @@ def _why_running(task: Task, servers: Sequence[Server], now: int) -> Reason:
     held = "" if hold is None else f"; {hold.message}"
     age = f" for {span(max(now - _began_at(task), 0))}"
     ended = f"; {_ended(task)}" if _may_hang(task, now) and task.state != TaskState.AWAITING_EXTERNAL else ""
-    return Reason("running", f"{activity} on {place}{age}, attempt {task.attempt}, {lease}{progress}{held}{ended}")
+    steps = _executing(task, now)
+    return Reason("running", f"{activity} on {place}{age}, attempt {task.attempt}, {lease}{steps}{progress}{held}{ended}")
+
+
+def _executing(task: Task, now: int) -> str:
+    """The steps that the task's function executes, as far as they take long enough to be noted."""
+    steps = sorted(noted_steps(task), key=lambda step: step.get("began_at", now))
+    named = [f"{step.get('name')} for {span(max(now - step.get('began_at', now), 0))}" for step in steps[:STEPS_NAMED]]
+    more = f" and {len(steps) - STEPS_NAMED} more" if len(steps) > STEPS_NAMED else ""
+    return f", in {'the steps' if steps[1:] else 'the step'} {', '.join(named)}{more}" if steps else ""
 
 
 def _why_waiting(task: Task, now: int) -> Reason:
