@@ -40,6 +40,21 @@ async def test_a_job_is_enqueued_dequeued_and_completed(scene: Scene):
     assert await api.get(job.id) == done
 
 
+async def test_a_job_has_the_log_lines_of_its_attempts(scene: Scene):
+    api = scene.api.dispatch
+    made = await api.enqueue(issue())
+    assert (await api.logs(made.id)).lines == []
+    await api.dequeue("worker-1")
+    await api.update_status(made.id, "worker-1", "failed", error="no luck", retry=True)
+    (line,) = (await api.logs(made.id)).lines
+    assert (line.level, "no luck" in line.message) == ("error", True)
+    with pytest.raises(TreadleError) as caught:
+        await api.logs("01935b8e-7c3a-7000-8000-000000000000")
+    assert caught.value.code == "TASK_NOT_FOUND"
+    with pytest.raises(InvalidInput):
+        await api.logs(made.id, limit=0)
+
+
 async def test_enqueueing_twice_under_one_key_creates_one_job(scene: Scene):
     api = scene.api.dispatch
     first, again = [await api.enqueue(issue(), idempotency_key="delivery-1") for _ in range(2)]

@@ -26,6 +26,7 @@ from tests.fork_server import ROOT
 from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine, ExternalProductionHandle, NonRetryable
+from treadle.dispatch import coordinator_of
 from treadle.interfaces.cli.app import COMMANDS
 from treadle.interfaces.cli.command import leaves, make
 from treadle.interfaces.cli.execution import execute
@@ -68,6 +69,7 @@ namespace tea {
     }
 }
 """
+ISSUE = ROOT / "examples" / "dispatch" / "issue.json"
 TOPOLOGY = (ROOT / "examples" / "goals" / "topology.yaml").read_text()
 TRIED = "def handle(payload):\n    return {'tried': payload['n']}\n"
 
@@ -145,6 +147,12 @@ async def make_things(url: str) -> dict[str, list[str]]:
             held = any(task.owner_id for task in live) or any(str(each.state) == "pending" for each in waiting)
             if not held and all(each.finished for each in ended) and not [task for task in live if task.name in _COUNTS]:
                 break
+        coordinator = coordinator_of(engine)
+        made["job"] = [await coordinator.enqueue(json.loads(ISSUE.read_text())) for _ in range(2)]
+        for _ in made["job"]:
+            job = await coordinator.dequeue("worker-1")
+            assert job is not None
+            await coordinator.update_status(job.id, "failed", "no luck")
     made |= dict(zip(_COUNTS, ids, strict=True)) | {"done": runs[:2], "failed": runs[2:]}
     return made
 
@@ -187,6 +195,9 @@ def change(side: Side) -> None:
     side("tasks resume", task)
     side("tasks cancel", task)
     side("tasks retry", task)
+    side("dispatch enqueue", f"@{ISSUE}")
+    side("dispatch retry", of["job 0"])
+    side("dispatch cancel", of["job 0"])
     side("dlq retry", of["boom 0"])
     side("dlq discard", of["boom 1"])
     for name in ("lists pause", "lists resume", "lists drain"):
@@ -282,6 +293,9 @@ def look(side: Side, at: dict[str, str]) -> None:
     side("approvals list", "--all")
     side("approvals show", side("approvals list", "--all")["approvals"][0]["id"])
     side("effects list")
+    job = side("dispatch list")["jobs"][0]["id"]
+    side("dispatch show", job)
+    side("dispatch logs", job)
     side("external list", "--all")
     side("external show", side("external list", "--all")["jobs"][0]["id"])
     side("events", "--limit", "5")

@@ -132,7 +132,7 @@ class Parameter(msgspec.Struct, frozen=True):
     doc: Doc
 
 
-OptionKind = Literal["text", "integer", "number", "boolean", "duration", "instant", "choice", "choices", "object", "json"]
+OptionKind = Literal["text", "integer", "number", "boolean", "duration", "instant", "choice", "choices", "object", "json", "record"]
 
 
 class OptionField(msgspec.Struct, frozen=True):
@@ -312,6 +312,8 @@ def field_of(name: str, hint: Any) -> OptionField:
         return OptionField(name, _nullable(bare, doc), doc, "choices", get_args(get_args(bare)[0]))
     if get_origin(bare) in (Mapping, dict):
         return OptionField(name, _nullable(dict[str, Json], doc), doc, "object")
+    if isinstance(bare, type) and issubclass(bare, ApiRecord):
+        return OptionField(name, bare, doc, "record")
     return OptionField(name, _nullable(bare, doc), doc, _KINDS[bare])
 
 

@@ -6,6 +6,9 @@ from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, Page
+from treadle.api.options import SECONDS
+from treadle.api.tasks import TaskLogLine
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -81,6 +84,39 @@ class DispatchedJobPage(Page, frozen=True):
     jobs: list[DispatchedJob]
 
 
+View(
+    DispatchedJob,
+    title="{issue.title}  {status}  {id}",
+    columns=(
+        "id",
+        Column("status", kind="state"),
+        Column("issue", lambda job: f"{job.issue.repository.full_name}#{job.issue.number}"),
+        Column("title", "issue.title", limit=60),
+        "attempts",
+        Column("last attempt", "last_attempt_at"),
+        Column("error", spare=True, limit=60),
+    ),
+    facts=(
+        Column("issue", lambda job: f"{job.issue.repository.full_name}#{job.issue.number}"),
+        "attempts",
+        Column("last attempt", "last_attempt_at"),
+        "completed_at",
+        "error",
+        Column("labels", lambda job: [label.name for label in job.issue.labels or ()]),
+        Column("metadata", kind="json"),
+        Column("body", "issue.body"),
+    ),
+    empty="No jobs. `treadle dispatch enqueue @issue.json` creates one.",
+    changed="{id} is {status} now",
+)
+
+
+class DispatchedJobLog(ApiRecord, frozen=True):
+    """The log lines of a job, oldest first."""
+
+    lines: list[TaskLogLine]
+
+
 class Dequeued(ApiRecord, frozen=True):
     """The next job, now running; null: there is none."""
 
@@ -122,7 +158,7 @@ class DispatchApi(Protocol):
         issue: Annotated[Issue, Doc("The issue", _EXAMPLE)],
         *,
         priority: Annotated[int, Doc("Smaller numbers run first")] = 0,
-        delay: Annotated[float | None, Doc("Earliest start, in seconds from now")] = None,
+        delay: Annotated[float | None, Doc("Earliest start, in seconds from now", unit=SECONDS)] = None,
         metadata: Annotated[dict[str, Json] | None, Doc("Stored with the job")] = None,
         unique_key: Annotated[str | None, Doc("If a live job already has this key, return it instead of creating another")] = None,
         idempotency_key: str | None = None,
@@ -132,6 +168,12 @@ class DispatchApi(Protocol):
     @contract.get("/dispatch/jobs/{job_id}", lists=True, problems=(STORAGE_ERROR,))
     async def get(self, job_id: DispatchedId) -> DispatchedJob:
         """A job in any state; `TASK_NOT_FOUND` (404) if there is none."""
+
+    @contract.get("/dispatch/jobs/{job_id}/logs", lists=True, problems=(STORAGE_ERROR,))
+    async def logs(
+        self, job_id: DispatchedId, *, limit: Annotated[int, Doc("Maximum number of lines", 100)] = 100
+    ) -> DispatchedJobLog:
+        """The log lines of a job, oldest first: the ends of its attempts, and lines of its handler."""
 
     @contract.post("/dispatch/dequeue", Scope.WORK, lists=True, problems=(STORAGE_ERROR,))
     async def dequeue(self, worker_id: Annotated[str, Doc("The worker's id", "worker-1")]) -> Dequeued:

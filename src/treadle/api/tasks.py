@@ -280,6 +280,9 @@ def _line_text(line: TaskLogLine) -> str:
     return f"{line.message}  {encode(line.details)}" if line.details else line.message
 
 
+_LINES = View(TaskLogLine, columns=("at", "level", Column("text", _line_text)), empty="No lines.")
+
+
 def _brief_lines(task: TaskDetail) -> list[str]:
     return [short(f"{line.level}: {line.message}", 300) for line in task.lines[-20:]]
 
@@ -317,7 +320,7 @@ View(
         Column("result", kind="json"),
         Column("checkpoint", kind="json"),
         Column("transitions", rows=TRANSITIONS),
-        Column("lines", rows=View(TaskLogLine, columns=("at", "level", Column("text", lambda line: _line_text(line))))),
+        Column("lines", rows=_LINES),
     ),
     brief=(
         *TASK_BRIEF,

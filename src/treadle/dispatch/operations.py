@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 
-from treadle.api.dispatch import Dequeued, DispatchApi, DispatchedJob, DispatchedJobPage, Issue
+from treadle.api.dispatch import Dequeued, DispatchApi, DispatchedJob, DispatchedJobLog, DispatchedJobPage, Issue
+from treadle.api.tasks import TaskLogLine
 from treadle.api.wire import record_of, to_builtins
 from treadle.dispatch import AgentCoordinator, JobNotFound, TaskState, TaskStatus, coordinator_of
 from treadle.engine import Engine
+from treadle.kernel.store.lookups import check_limit
 from treadle.model.access import Access, Scope
 from treadle.model.values import Json
 
@@ -53,6 +55,11 @@ class DispatchOperations(DispatchApi):
             raise JobNotFound(job_id)
         return _record(job)
 
+    async def logs(self, job_id: str, *, limit: int = 100) -> DispatchedJobLog:
+        check_limit(limit)
+        lines = await self._coordinator().get_logs(job_id, limit)
+        return DispatchedJobLog([record_of(TaskLogLine, line, details=line.public_details or None) for line in lines])
+
     async def dequeue(self, worker_id: str, *, actor: str = "operator") -> Dequeued:
         job = await self._coordinator().dequeue(worker_id, actor=actor)
         return Dequeued(None if job is None else _record(job))
@@ -83,7 +90,7 @@ class DispatchOperations(DispatchApi):
         """Refuse callers that may not use the list of the jobs."""
         access.check_list(self._coordinator().config.task_list)
 
-    permit_list = permit_enqueue = permit_get = permit_dequeue = permit_retry = permit_cancel = permit_any
+    permit_list = permit_enqueue = permit_get = permit_logs = permit_dequeue = permit_retry = permit_cancel = permit_any
 
     async def permit_update_status(self, access: Access, *, status: str, **_: Any) -> None:
         """Canceling is an operator's action under every name."""

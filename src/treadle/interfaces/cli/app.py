@@ -246,6 +246,11 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         ),
     ),
     Branch(
+        "dispatch",
+        "Show and operate dispatch jobs: GitHub issues for agents.",
+        _commands("dispatch", "list show=get enqueue logs retry cancel"),
+    ),
+    Branch(
         "dlq",
         "Show, retry and discard dead letters: permanently failed tasks.",
         _commands("dead_letters", "list show* retry* discard*", "commands.queue"),

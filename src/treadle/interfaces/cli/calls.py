@@ -60,6 +60,7 @@ SPECIAL = {
     "alerts.list": Special({"rule": "--rule"}, without=("firing",)),
     "alerts.silence": Special({"lasting": "--for"}, defaults={"lasting": "1h"}, show="triggers:show_silence"),
     "alerts.test": Special(show="triggers:show_test"),
+    "dispatch.enqueue": Special(creates=True),
     "external_jobs.cancel": Special(text="The job {external_job_id} is canceled; a worker notifies its service."),
     "external_jobs.poll_now": Special(text="The job {external_job_id} is due now."),
     "flows.list": Special({"name": "[NAME]"}),

@@ -15,7 +15,7 @@ import click
 from treadle.api.contract import OptionField, option_fields
 from treadle.api.options import ScheduleOptions, SourceOptions, TargetOptions, TimeOptions, WatcherChanges, WatcherOptions
 from treadle.interfaces.cli.command import argument, make_param, option
-from treadle.interfaces.cli.values import PARAM, PAYLOAD, TAG, any_json, moment, payload, seconds, tags
+from treadle.interfaces.cli.values import PARAM, PAYLOAD, TAG, any_json, moment, payload, record, seconds, tags
 
 _NAMES = {
     "task_list": "--list",
@@ -53,7 +53,12 @@ _METAVARS = {
     "to": "URL|VARIABLE",
     "code": "GLOB",
 }
-_KIND_METAVARS = {"duration": "DURATION", "instant": "TIME", "integer": "N", "number": "N", "object": "JSON", "json": "JSON"}
+_KIND_METAVARS = {
+    "duration": "DURATION",
+    "instant": "TIME",
+    **dict.fromkeys(("integer", "number"), "N"),
+    **dict.fromkeys(("object", "json", "record"), "JSON"),
+}
 _TYPES: dict[str, Any] = {"integer": int, "number": float, "boolean": bool, "choices": list[str]}
 _SECTIONS: dict[type, dict[type, str]] = {
     TimeOptions: {TimeOptions: "When"},
@@ -115,6 +120,8 @@ def parse(fields: Iterable[OptionField], typed: Mapping[str, Any]) -> dict[str, 
                 value = payload(value, typed.get(_PAIRS) or ())
             case "json":
                 value = any_json(value, field.name)
+            case "record" if value is not None:
+                value = record(value, field.name, field.hint)
         if value is not None:
             values[field.name] = value
     return values
@@ -141,7 +148,7 @@ def _help(field: OptionField, others: Collection[str]) -> str:
         return f"Next page: only records {field.name} this one"
     if field.kind == "duration":
         text = re.sub(r",? in seconds( from now)?", "", text).replace("this many seconds", "this long")
-    if field.kind in ("object", "json"):
+    if field.kind in ("object", "json", "record"):
         text += " (JSON, @file, or - for stdin)"
     return with_flags(text, others).replace("null: ", "default: ")
 

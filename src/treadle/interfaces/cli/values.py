@@ -99,6 +99,18 @@ def any_json(text: str | None, what: str) -> Json:
     return None if text is None else _parse(_read(text, what), what)
 
 
+def record(text: str, what: str, kind: type) -> Any:
+    """A record of the API from JSON, `@file` or `-` (stdin)."""
+    from msgspec import ValidationError
+
+    from treadle.api.wire import from_builtins
+
+    try:
+        return from_builtins(any_json(text, what), kind)
+    except ValidationError as error:
+        raise InvalidPayload(f"This is not the JSON of the {what}: {error}.") from None
+
+
 def workflow_inputs(texts: Mapping[str, bool], whole: str | None, pairs: Sequence[str], what: str = "inputs") -> dict[str, Json]:
     """A workflow's inputs from a JSON object (or `@file`, `-`), overridden by `key=value` pairs.
 
