@@ -41,7 +41,20 @@ FEATURES = (
         "streams",
         "traces",
     ),
-    *("flows", "records", "messages", "outcomes", "histories", "events", "servers", "handlers", "usage", "retention", "namespaces"),
+    *(
+        "flows",
+        "records",
+        "messages",
+        "outcomes",
+        "histories",
+        "events",
+        "servers",
+        "handlers",
+        "entries",
+        "usage",
+        "retention",
+        "namespaces",
+    ),
 )
 """The modules of `treadle_conformance` that contain tests."""
 

@@ -65,14 +65,20 @@ def _change(event: Event) -> str | None:
     return describe_data(event) if is_change else None
 
 
+def _named(event: Event, name: str, otherwise: str) -> str:
+    """The operation of an operator, or its subject; of other events, what is given."""
+    is_operation = event.entity == "operation" and isinstance(event.data, dict)
+    return event.data.get(name, otherwise) if is_operation else otherwise
+
+
 EVENT = View(
     Event,
     columns=(
         "seq",
         "at",
         "entity",
-        Column("id", "entity_id", link=lambda event: _PAGES.get(event.entity, "")),
-        "transition",
+        Column("id", lambda event: _named(event, "subject", event.entity_id), link=lambda event: _PAGES.get(event.entity, "")),
+        Column("transition", lambda event: _named(event, "operation", event.transition)),
         Column("from", "from_state"),
         Column("to", "to_state", "state"),
         Column("run", "run_id", spare=True, link="/runs/{run_id}"),
