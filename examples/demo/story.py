@@ -224,7 +224,7 @@ class Story:
         if self._delivered:
             return True
         run = await self._api.runs.get(self._delivery_id)
-        if run.activity is not None and run.activity.activity == "sleeping" and not self._slept:
+        if run.activity is not None and run.activity.kind == "sleeping" and not self._slept:
             self._slept = True
             self._say(f"the delivery: a Python function sleeps for {REST:g} s in the store, without occupying a worker.")
         for question in (await self._api.approvals.list(run_id=run.id)).approvals:
