@@ -12,6 +12,7 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -19,7 +20,7 @@ from treadle.kernel.queue.why import InterpreterHold, hold_text
 from treadle.kernel.store.operator_ports import LeaseConnection
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Membership, Renewal
-from treadle.kernel.telemetry.events import Emit, InterpreterHeld, LoopError, StoreBack, StoreTrouble
+from treadle.kernel.telemetry.events import Emit, InterpreterHeld, LoopBlocked, LoopError, StoreBack, StoreTrouble
 from treadle.kernel.telemetry.observer import StoreCalled, telemetry_of
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
@@ -33,6 +34,9 @@ _STOP_WITHIN = 10.0
 """Seconds that `RenewerThread.stop` waits for a call to the store that does not return."""
 
 _MIN_TICK = 0.02
+_ASK_EVERY = 0.25
+"""Seconds between two looks at the event loop while tasks are held."""
+_BLOCKED_AFTER = 1.0
 _CHECK_EVERY = 1.0
 _CHECKS_PER_SECOND = 2000
 """Maximum number of claims that are checked for cancellation per second; with more claims, each is checked less often."""
@@ -95,14 +99,20 @@ class LeaseRenewer:
         self._sidecar_options = sidecar_options
         self._sidecar: LeaseSidecar | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._asked_at: float | None = None
+        """When the event loop was asked to answer, until it does."""
+        self._asks_at = float("-inf")
+        """When it was last looked whether the event loop has answered."""
+        self._blocked = False
+        """Whether a block of the event loop was reported that has not ended."""
         self._watched_at = clock.monotonic()
         self.last_hold: InterpreterHold | None = None
         """The last time that some code of this process held the interpreter lock for too long."""
 
     def start_sidecar(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let the lease sidecar of this process act when this renewer cannot; handlers run on that loop."""
+        self._loop = loop
         if self._sidecar_options is not None:
-            self._loop = loop
             self._sidecar = LeaseSidecar(self._sidecar_options, self._lease, self._watch_every, self._clock, self._emit)
 
     @property
@@ -198,7 +208,8 @@ class LeaseRenewer:
                 holder = sidecar.beat(now)
             if holder and now - since > 2 * self._watch_every:
                 self._report_hold(handler_in(holder, self._loop, since, now), since, now)
-        next_at = now + self._watch_every
+        self._watch_loop(now)
+        next_at = now + min(self._watch_every, _ASK_EVERY if self._held else math.inf)
         for task_id, holding in list(self._held.items()):
             self._adopt(holding)
             ends_at = self._ends_at(holding)
@@ -212,6 +223,26 @@ class LeaseRenewer:
             else:
                 next_at = min(next_at, ends_at, holding.progressed_at + within)
         return next_at - now
+
+    def _watch_loop(self, now: float) -> None:
+        """Report an event loop that does not answer for a second, once, with the handler that it executes."""
+        is_late = now - self._asks_at > 2 * self._watch_every  # this thread could not run either
+        self._asks_at = now
+        if self._loop is None or self._loop.is_closed():
+            return
+        if self._asked_at is None and self._held:
+            self._asked_at = now
+            with suppress(RuntimeError):  # it was closed just now
+                self._loop.call_soon_threadsafe(self._loop_answered)
+        elif self._asked_at is not None and is_late:
+            self._asked_at = now
+        elif self._asked_at is not None and not self._blocked and now - self._asked_at >= _BLOCKED_AFTER:
+            self._blocked = True
+            handler = handler_in(0, self._loop, self._asked_at, now)
+            self._emit(LoopBlocked(handler or "unknown code", now - self._asked_at))
+
+    def _loop_answered(self) -> None:
+        self._asked_at, self._blocked = None, False
 
     def _report_hold(self, handler: str | None, since: float, now: float) -> None:
         slots = [holding.slot for holding in list(self._held.values())]

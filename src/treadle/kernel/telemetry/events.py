@@ -155,6 +155,14 @@ InterpreterHeld = _event(
     "InterpreterHeld", "handler seconds kept text", WARNING, "{text}; the lease sidecar renewed {kept} lease(s) meanwhile"
 )
 """A handler held the interpreter lock of this process; the lease sidecar renewed its leases meanwhile."""
+LoopBlocked = _event(
+    "LoopBlocked",
+    "handler seconds",
+    WARNING,
+    "the event loop has been blocked for {seconds:.1f} s by {handler}, so that no other async handler of this worker runs; "
+    "do blocking work in a sync handler, or with `await asyncio.to_thread(...)`",
+)
+"""The event loop of a worker has not run for a second; `handler` is the one whose code it executes, if it is known."""
 StoreTrouble = _event(
     "StoreTrouble", "doing error again_in", WARNING, "store error while {doing}: {error}; retry in {again_in:.1f} s"
 )
