@@ -17,7 +17,6 @@ from treadle.kernel.search.query import (
     Condition,
     Field,
     Instant,
-    Not,
     Prefix,
     Query,
     QueryGroup,
@@ -74,7 +73,7 @@ _conditions: st.SearchStrategy[Query] = st.one_of(
 _queries = st.recursive(
     _conditions,
     lambda inner: st.one_of(
-        st.builds(Not, inner),
+        inner.map(lambda part: QueryGroup("not", (part,))),
         st.lists(inner, min_size=2, max_size=3).map(lambda parts: QueryGroup("and", tuple(parts))),
         st.lists(inner, min_size=2, max_size=3).map(lambda parts: QueryGroup("or", tuple(parts))),
     ),

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from treadle.kernel.guard import Guard
     from treadle.kernel.lists import Lists
     from treadle.kernel.reads.throughput import ThroughputReads
-    from treadle.kernel.recovery import Recoverer, Recovery
+    from treadle.kernel.recovery import Recovery
     from treadle.kernel.remote_workers.service import RemoteWorkers
     from treadle.kernel.runs.flows import Flows
     from treadle.kernel.runs.reads import RunReads
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from treadle.kernel.telemetry.observer import CallTimer
     from treadle.kernel.threads import Threads
     from treadle.kernel.traces import TraceReads
+    from treadle.kernel.triggers import Triggers
     from treadle.model.records import Record
     from treadle.model.tasks import Claim, NewTask, Task
     from treadle.workers.call import Executor
@@ -217,7 +218,7 @@ class Kernel:
         )
         self.queue = Queue(self.core, follow=self._follow_operator, retry_of_run=self._retry_of_run)
         self.reads = Reads(self.core, self.why_awaiting)
-        self.recoverers: dict[str, tuple[StateMachine, Callable[[], Recoverer]]] = {
+        self.recoverers: dict[str, tuple[StateMachine, Callable[[], Triggers[Any, Any]]]] = {
             "schedules": (SCHEDULE, lambda: self.trigger_services.schedules),
             "watchers": (WATCHER, lambda: self.trigger_services.watchers),
             "alerts": (ALERT_RULE, lambda: self.trigger_services.alerts),

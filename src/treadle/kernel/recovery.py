@@ -10,7 +10,7 @@ An effect that was interrupted is resolved when its task runs again (`kernel.eff
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,9 @@ from treadle.kernel.takeover import HasEnded, declare_dead
 from treadle.model.errors import Refused
 from treadle.model.states import StateMachine, TaskState
 from treadle.model.tasks import PROCESS, Server, Task
+
+if TYPE_CHECKING:
+    from treadle.kernel.triggers import Triggers
 
 T = TypeVar("T")
 
@@ -41,26 +44,6 @@ class MissedWork(msgspec.Struct, frozen=True):
 
     name: str
     text: str
-
-
-class Recoverer(Protocol):
-    """A service whose entities may have missed work while no process ran."""
-
-    async def describe_recovery(self) -> Sequence[Described]:
-        """Report the missed work and the planned action; changes nothing."""
-
-    async def repair(self) -> Sequence[str]:
-        """Give entities that lost their task a new one and return their names. Idempotent."""
-
-
-class Described(Protocol):
-    """One entity that missed work."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def text(self) -> str: ...
 
 
 class RecoveringServer(msgspec.Struct, frozen=True):
@@ -113,7 +96,7 @@ class Recovery(Service):
     """Recovers one namespace; leases and servers are those of the whole store."""
 
     def __init__(
-        self, core: Core, approvals: Approvals, services: Mapping[str, tuple[StateMachine, Callable[[], Recoverer]]]
+        self, core: Core, approvals: Approvals, services: Mapping[str, tuple[StateMachine, Callable[[], Triggers[Any, Any]]]]
     ) -> None:
         """`services` are made only if there are active records of their machine: most namespaces need not import their modules."""
         super().__init__(core)

@@ -22,7 +22,6 @@ from treadle.kernel.search.query import (
     Condition,
     Field,
     Instant,
-    Not,
     Prefix,
     Query,
     QueryGroup,
@@ -62,11 +61,11 @@ def error_text(error: Mapping[str, Json] | None) -> str | None:
 def matches(query: Query, subject: Subject, now: int) -> bool:
     """Whether the record matches; a condition on a value that it does not have is false, also with `!=`."""
     match query:
+        case QueryGroup("not", (part,)):
+            return not matches(part, subject, now)
         case QueryGroup(op, parts):
             results = (matches(part, subject, now) for part in parts)
             return all(results) if op == "and" else any(results)
-        case Not(part):
-            return not matches(part, subject, now)
         case Condition(where, "exists"):
             return _find(where, subject) is not _MISSING
         case Condition(where, op, values):
@@ -254,7 +253,5 @@ def roots(query: Query) -> Iterator[str]:
         case QueryGroup(_, parts):
             for part in parts:
                 yield from roots(part)
-        case Not(part):
-            yield from roots(part)
         case Condition(where):
             yield where.root

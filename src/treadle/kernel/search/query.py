@@ -8,7 +8,7 @@
     FIELD     := state | doing | name | kind | list | id | run | created | finished | error | tag.KEY | input.PATH | output.PATH
     VALUE     := "text" | word | prefix* | 12.5 | true | false | null | 2026-11-01 | 2d ago
 
-`parse` returns a tree of `Condition`, `Not` and `QueryGroup`; `print_query` is its inverse. `kernel.search.match`
+`parse` returns a tree of `Condition` and `QueryGroup`; `print_query` is its inverse. `kernel.search.match`
 decides whether a record matches, `kernel.search.plan` which index finds candidates.
 """
 
@@ -80,19 +80,14 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
-    part: Query
-
-
-@dataclass(frozen=True, slots=True)
 class QueryGroup:
-    """All parts match (`and`), or any of them (`or`)."""
+    """All parts match (`and`), any of them (`or`), or the only one does not (`not`)."""
 
     op: str
     parts: tuple[Query, ...]
 
 
-Query = Condition | Not | QueryGroup
+Query = Condition | QueryGroup
 
 
 def parts_of(query: Query) -> tuple[Query, ...]:
@@ -221,7 +216,7 @@ class _Parser:
             raise self._error(f"it is nested more than {DEPTH_LIMIT} deep.")
         try:
             if self._keyword("not"):
-                return Not(self._one())
+                return QueryGroup("not", (self._one(),))
             if self._peek().text == "(" and self._peek().kind == "mark":
                 self._take()
                 query = self._group()
@@ -243,7 +238,7 @@ class _Parser:
         if self._keyword("not"):
             if not self._keyword("in"):
                 raise self._error("in was expected after not: state not in (failed, canceled).")
-            return Not(self._in(field))
+            return QueryGroup("not", (self._in(field),))
         if self._keyword("in"):
             return self._in(field)
         op = self._peek()
@@ -426,9 +421,9 @@ def print_query(query: Query) -> str:
         case Condition(field, op, values):
             listed = ", ".join(map(_shown, values))
             return f"{_shown_field(field)} {op} {f'({listed})' if op == 'in' else listed}".rstrip()
-        case Not(Condition(field, "in", values)):
+        case QueryGroup("not", (Condition(field, "in", values),)):
             return f"{_shown_field(field)} not in ({', '.join(map(_shown, values))})"
-        case Not(part):
+        case QueryGroup("not", (part,)):
             return f"not {_grouped(part)}"
         case QueryGroup("or", parts):
             return " or ".join(_grouped(part, "or") for part in parts)
