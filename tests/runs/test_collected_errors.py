@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engines import SHARED, url_of
+from tests.limits import BOUND
 
-from treadle import RunFailed
+from treadle import Engine, RunFailed
 from treadle.model.errors import Refused
 from treadle.model.names import HANDLER
 from treadle.model.states import TaskState
+from treadle.settings import Settings
 from treadle.testing.environment import Environment
 
 FLOW = """
@@ -201,3 +205,37 @@ async def test_a_completed_run_keeps_its_collected_failures(program: Program) ->
     program.broken = False
     forked = await program.env.engine.runs.fork(run_id, first.step_id)
     assert len((await program.env.result(forked.id))["failed"]) == 1
+
+
+@pytest.mark.parametrize("kind", SHARED)
+async def test_collected_failures_are_repeated_on_every_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Two engines, each of which has cached the run."""
+    url = url_of(kind, request, tmp_path)
+    broken = True
+
+    async def take(payload: dict[str, Any]) -> dict[str, Any]:
+        if broken and payload["row"] % 2:
+            raise ValueError("broken")
+        return {"id": payload["row"]}
+
+    async def check(payload: dict[str, Any]) -> dict[str, Any]:
+        if payload["failed"]:
+            raise ValueError(f"{len(payload['failed'])} failed")
+        return {"ok": True}
+
+    engines = [Engine(url, settings=Settings()) for _ in range(2)]
+    for engine in engines:
+        engine.handler("batch.Import")(take)
+        engine.handler("batch.Check")(check)
+    first, second = engines
+    async with first, second, first.worker(), second.worker():
+        started = await first.start_run([("batch.afl", FLOW)], "Body", {"rows": list(range(40))})
+        with pytest.raises(RunFailed, match="20 failed"):
+            await first.run_result(started.id, timeout=BOUND)
+        await second.runs.retry(started.id)
+        with pytest.raises(RunFailed, match="20 failed"):
+            await first.run_result(started.id, timeout=BOUND)
+        broken = False
+        await first.runs.retry(started.id)
+        assert await second.run_result(started.id, timeout=BOUND) == {"ids": list(range(40))}
+        assert (await first.kernel.verify()).problems == ()
