@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.commands import Treadle
 from tests.limits import BOUND
@@ -216,6 +217,29 @@ async def test_unchanged_code_replays(until: str, tmp_path: Path) -> None:
     assert read_recording(path) == recording
     await replay_async(engine, path)
     assert not sent  # nothing but the function's own code is executed
+
+
+@pytest.mark.parametrize("operation", ["step", "effect", "gather"])
+async def test_a_replay_does_not_execute_a_step_that_was_in_progress(operation: str) -> None:
+    engine, executed = Engine("memory://"), []
+
+    @engine.function("order")
+    async def order(payload: Any, ctx: Any) -> Any:
+        await ctx.step(int, name="first")
+        charge = {
+            "step": lambda: ctx.step(lambda: executed.append(1)),
+            "effect": lambda: ctx.effect("charge", lambda: executed.append(1)),
+            "gather": lambda: ctx.gather(ctx.step(lambda: executed.append(1)), ctx.sleep(1)),
+        }[operation]
+        await charge()
+
+    async with Environment(engine) as env:
+        run = await engine.start_function("order")
+        await env.result(run)
+        recording = await record(engine, run)
+    assert executed == [1]
+    await replay_async(engine, msgspec.structs.replace(recording, state="running", steps=recording.steps[:1]))
+    assert executed == [1]
 
 
 CHANGES = {

@@ -132,7 +132,11 @@ class _ReplayDriver(Driver):
 
     ended: tuple[Any, BaseException | None] | None = None
 
-    def start(self, kind: str, place: str, name: str, recorded: Recorded | None, about: str) -> int:
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.journal.start = self._stop  # type: ignore[method-assign]
+
+    def _stop(self, kind: str, place: str, name: str, recorded: Recorded | None, about: str) -> int:
         """Stop before the code of a step that the recording does not contain."""
         raise self.execution.crashed(_EndOfRecording())
 
