@@ -204,6 +204,8 @@ class Settings:
     """`1`: agents started by `afl.runtime.agent_runner` use a `RegistryRunner` instead of an `AgentPoller`."""
     afl_mongodb_url: str = _setting("", _text, secret=True)
     """The store of agents started by `afl.runtime.agent_runner`, if `TREADLE_STORE` is not set: the URL of a Treadle store."""
+    afl_mongodb_database: str = _setting("afl", _text)
+    """The namespace of agents started by `afl.runtime.agent_runner`; `afl` stands for `TREADLE_NAMESPACE`."""
     afl_http_host: str = _setting("127.0.0.1", _text)
     """The address on which a `RunnerService` serves `/health` and `/status`, unless its configuration sets it; `0.0.0.0`: all."""
     anthropic_api_key: str = _setting("", _text, secret=True)

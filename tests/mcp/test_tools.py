@@ -371,11 +371,16 @@ async def test_handlers_are_registered_listed_and_deleted(tmp_path: Path, monkey
         assert [each["facet_name"] for each in (*first["handlers"], *second["handlers"])] == ["a.Pay", "b.Pay"]
         assert second["next_after"] is None
         assert (await call("handler_list", facet_name="a.Pay"))["handlers"][0]["entrypoint"] == "pay"
+        listed = await call("afl_manage_handlers", action="list")
+        assert [handler["facet_name"] for handler in listed["handlers"]] == ["a.Pay", "b.Pay"]
+        got = await call("afl_manage_handlers", action="get", facet_name="a.Pay")
+        assert (got["success"], got["handler"]["module_uri"], got["handlers"]) == (True, "billing", None)
         assert (await call("afl_manage_handlers", action="delete", facet_name="a.Pay"))["success"]
         assert (await call.refused("handler_list", facet_name="a.Pay"))["code"] == "handler_not_found"
         for given, code in (
             ({"action": "register", "facet_name": "a.Pay"}, "invalid_input"),
-            ({"action": "list"}, "invalid_request"),
+            ({"action": "get"}, "invalid_input"),
+            ({"action": "get", "facet_name": "a.Pay"}, "handler_not_found"),
         ):
             assert (await call.refused("afl_manage_handlers", **given))["code"] == code
 

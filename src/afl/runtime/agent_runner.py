@@ -14,10 +14,10 @@ class AgentConfig(AgentPollerConfig):
     """The configuration of either kind of agent."""
 
 
-def make_store() -> Persistence:
-    """Open the store in `TREADLE_STORE` or `AFL_MONGODB_URL`; in memory without either."""
-    url = chosen_store() or agent_default("mongodb_url")
-    return MongoStore(url) if url else MemoryStore()
+def make_store(mongodb_url: str | None = None, database_name: str | None = None) -> Persistence:
+    """Open the store in `TREADLE_STORE`, at the URL, or in `AFL_MONGODB_URL`; in memory without any."""
+    url = chosen_store() or mongodb_url or agent_default("mongodb_url")
+    return MongoStore(url, database_name or agent_default("mongodb_database")) if url else MemoryStore()
 
 
 def run_agent(config: AgentConfig, register: Callable[..., None]) -> None:

@@ -247,8 +247,11 @@ class Connection:
         return await call(bounded, context, _no_executor)
 
     async def find_step_row(self, step_id: str) -> StepRow | None:
-        """Return the step as the evaluator knows it."""
-        step = await self.kernel.store.runs.find_step(parse_id(step_id, "step id"))
+        """Return the step as the evaluator knows it; None for any other text."""
+        try:
+            step = await self.kernel.store.runs.find_step(parse_id(step_id, "step id"))
+        except InvalidInput:
+            return None
         return None if step is None else load_step(step, self.kernel.value_store)
 
 

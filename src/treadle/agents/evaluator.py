@@ -20,7 +20,6 @@ from treadle.kernel.runs.records import ExecutionResult as ExecutionResult
 from treadle.kernel.runs.records import ExecutionStatus as ExecutionStatus
 from treadle.lang.codec import qualified_name_of
 from treadle.model.errors import InvalidInput, NotFound, Refused
-from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER
 from treadle.model.outcomes import Failed, Problem, Succeeded
 from treadle.model.states import RunState
@@ -242,19 +241,20 @@ class Evaluator:
         return [(task, await self.persistence.payload_of(task)) for task in free]
 
     async def _end_step(self, step_id: str, outcome: Succeeded | Failed) -> None:
-        step_id = parse_id(step_id, "step id")
-        claims = self.persistence.claims
+        row = await self.persistence.find_step_row(step_id)
+        if row is None:
+            raise UnknownStep(step_id)
+        step_id, claims = row.id, self.persistence.claims
         task = claims.pop(next((task.id for task in list(claims.values()) if task.step_id == step_id), ""), None)
         if task is not None:
             if not await self.persistence.settle(task, outcome):
                 _log.warning("step %s: the claim on its task was lost, so its outcome is dropped", step_id)
             return
         runs = self.persistence.engine.runs
-        run_id = await self._run_of(step_id)
         if isinstance(outcome, Succeeded):
-            done = await runs.continue_step(run_id, step_id, outcome.result, lenient=True)
+            done = await runs.continue_step(row.run_id, step_id, outcome.result, lenient=True)
         else:
-            done = await runs.fail_step(run_id, step_id, outcome.problem)
+            done = await runs.fail_step(row.run_id, step_id, outcome.problem)
         if not done:
             _log.info("step %s no longer waits: nothing was done", step_id)
 

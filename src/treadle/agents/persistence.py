@@ -113,7 +113,7 @@ class Persistence(Connection):
 
         A new task may be pending, running (claimed by this object), completed or failed. A stored one can be canceled, and ended
         or released under the claim of this object; a finished one stays unchanged. Raises `Refused` for the end of a task that
-        this object does not hold, and for states that only the engine may set.
+        this object does not hold, for states that only the engine may set, and for a second live task of a step.
         """
         ends = (TaskState.COMPLETED, TaskState.FAILED)
         stored = None if not task.uuid else self.get_task(task.uuid)
@@ -139,13 +139,24 @@ class Persistence(Connection):
     async def _create(self, task: TaskDefinition) -> str:
         """Insert the task; if it has begun, as claimed by this object."""
         task_id = None if not task.uuid else id_of(task.uuid)
+        row = await self.find_step_row(task.step_id)
+        current = None if row is None else await self.kernel.store.tasks.find(row.task_id or task_id_of(row))
         spec = TaskSpec(
-            name=task.name, payload=with_kept(task), task_list=task.task_list_name, id=task_id, created_by=self.owner_id
+            name=task.name,
+            payload=with_kept(task),
+            task_list=task.task_list_name,
+            id=task_id,
+            unique_key=None if row is None else f"step {row.id}",
+            created_by=self.owner_id,
         )
         new, blobs = self.kernel.queue.make(spec)
         if task.state != TaskState.PENDING:
             new = msgspec.structs.replace(new, preclaimed=Preclaimed(self.owner_id, LEASE_FOR))
-        await self.kernel.committer.submit(Unit(tasks=(new,), rows=blobs), STORE_TIMEOUT)
+        answer = None
+        if current is None or current.finished:
+            answer = await self.kernel.committer.submit(Unit(tasks=(new,), rows=blobs), STORE_TIMEOUT)
+        if answer is None or new.unique_key in answer.existing:
+            raise Refused(f"The step {task.step_id} has a live task; a second one is not stored.", code="step_has_task")
         if new.preclaimed is not None:
             stored = await self.engine.get_task(new.id)
             if stored.owner_id != self.owner_id:
@@ -197,8 +208,12 @@ class Persistence(Connection):
 
     @on_loop
     async def get_steps_by_workflow(self, workflow_id: str) -> list[StepDefinition]:
-        """Return all steps and blocks of the run, in program order."""
-        return [await self._step(step.row) for step in await self.kernel.run_reads.list_steps(workflow_id)]
+        """Return all steps and blocks of the run, in program order; none of an unknown run."""
+        try:
+            steps = await self.kernel.run_reads.list_steps(workflow_id)
+        except (RunNotFound, InvalidInput):
+            return []
+        return [await self._step(step.row) for step in steps]
 
     def get_steps_by_state(self, workflow_id: str, state: str) -> list[StepDefinition]:
         """Return the steps of the run in that state."""
@@ -217,7 +232,7 @@ class Persistence(Connection):
         """Return the run."""
         try:
             return await self._runner(await self.engine.runs.get_run(runner_id))
-        except RunNotFound:
+        except (RunNotFound, InvalidInput):
             return None
 
     @on_loop

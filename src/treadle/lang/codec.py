@@ -66,7 +66,7 @@ N = TypeVar("N", bound=ProgramNode)
 Note = Callable[[str], bool]
 """Notes the first name of a reference to a step; returns whether it is a loop variable."""
 
-_LISTS = ("declarations", "namespaces", "facets", "eventFacets", "workflows", "implicits", "schemas")
+DECLARATION_LISTS = ("declarations", "namespaces", "facets", "eventFacets", "workflows", "implicits", "schemas")
 """Keys of declarations; older versions of the reference grouped them by kind."""
 
 
@@ -110,7 +110,7 @@ def _all_declared(json: Json, prefix: str = "") -> Iterator[tuple[str, Json]]:
 
 def declarations_of(json: Json) -> list[Json]:
     """Return the declarations of a program or namespace."""
-    return [declaration for key in _LISTS for declaration in json.get(key, ())]
+    return [declaration for key in DECLARATION_LISTS for declaration in json.get(key, ())]
 
 
 @dataclass(slots=True)
@@ -150,7 +150,7 @@ class _Decoder:
         return node
 
     def program(self, json: Json) -> Program:
-        if json.get("type") != "Program" or json.keys().isdisjoint(("id", *_LISTS)):
+        if json.get("type") != "Program" or json.keys().isdisjoint(("id", *DECLARATION_LISTS)):
             raise InvalidProgram(f"expected type Program with declarations, found {json.get('type')!r}")
         declarations = tuple(self._declaration(declaration, f"program/{n}") for n, declaration in enumerate(declarations_of(json)))
         return Program(

@@ -241,7 +241,7 @@ async def run_tool(handler: Callable[..., Any], given: dict[str, Json]) -> Any:
     """Call a handler or function with the input, in a thread unless it is async."""
     call = getattr(handler, "call", handler)
     if inspect.iscoroutinefunction(call):
-        return await call(given)
+        return await asyncio.ensure_future(call(given))  # a task of its own: a tool that cancels itself cancels nothing else
     result = result_of(await asyncio.to_thread(caught, call, given))
     return await result if inspect.isawaitable(result) else result
 

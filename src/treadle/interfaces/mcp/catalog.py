@@ -52,12 +52,12 @@ _TOOLSETS: dict[Toolset, str] = {
         "worker_start external_job_list external_job_show external_job_manage schedule_list schedule_show "
         "schedule_manage schedule_run watcher_list watcher_show watcher_manage function_list function_adopt"
     ),
-    "author": "afl_validate afl_execute_workflow run_start flow_list flow_show flow_publish",
+    "author": "afl_validate afl_execute_workflow run_start flow_list flow_show flow_publish afl_manage_handlers",
     "flows": "afl_compile flow_format flow_graph",
     "functions": "function_start",
     "schedules": "schedule_preview schedule_create schedule_edit schedule_backfill schedule_delete",
     "watchers": "watcher_seen watcher_create watcher_edit watcher_delete",
-    "handlers": "handler_list afl_manage_handlers",
+    "handlers": "handler_list",
     "objectives": "objective_list objective_show objective_add objective_edit objective_manage",
     "inspect": "event_list trace_show effect_list",
     "alerts": "alert_list alert_add alert_test alert_silence alert_remove",
@@ -73,11 +73,10 @@ _SUMMARY = record_type("ToolSummary", {"name": str, "toolset": Toolset, "descrip
 async def tool_find(
     context: RequestContext,
     name: Annotated[str | None, Doc("Return the arguments of this tool")] = None,
-    toolset: Annotated[Toolset | None, Doc("Only this toolset; null: all that are not in your list")] = None,
-    query: Annotated[str | None, Doc("Words; returns the tools that match best")] = None,
+    toolset: Annotated[Toolset | None, Doc("Only this toolset")] = None,
+    query: Annotated[str | None, Doc("Words to search for")] = None,
 ) -> Fields:
-    """Find tools beyond this list: to compile and draw flows, create schedules and watchers, and for objectives, alerts, events,
-    traces and retention."""
+    """Find tools beyond this list: for flows, schedules, watchers, objectives, alerts, events, traces and retention."""
     if name is not None:
         tool = get_tool(name)
         return {"tools": [_summary(tool, tool.listed().input_schema)]}

@@ -139,24 +139,33 @@ async def handler_list(
     return {"handlers": to_builtins(page), "next_after": page[-1].facet_name if len(handlers) > len(page) else None}
 
 
-@tool(Scope.REGISTER, answers={"success": bool, "error": str | None, "handler": Handler}, ends=True, repeatable=True)
+@tool(
+    answers={"success": bool, "error": str | None, "handler": Handler | None, "handlers": list[Handler] | None},
+    changes=True,
+    ends=True,
+    repeatable=True,
+)
 async def afl_manage_handlers(
     context: RequestContext,
-    action: Annotated[Literal["register", "delete"], Doc("The action; `register` replaces a handler of the same name")],
-    facet_name: Annotated[str, Doc("Qualified name of the event facet", "billing.ProcessPayment")],
-    module_uri: Annotated[
-        str | None, Doc("For `register`: `package.module`, or `file:///path/to/module.py`, as runners find it", "handlers.billing")
-    ] = None,
-    entrypoint: Annotated[str, Doc("The function in the module")] = "handle",
-    version: Annotated[str, Doc("A version for people")] = "1.0.0",
-    checksum: Annotated[str, Doc("A change makes runners reload the module")] = "",
-    timeout_ms: Annotated[int, Doc("Longest time for one attempt")] = 30_000,
-    requirements: Annotated[Sequence[str], Doc("Requirements in pip syntax", ["requests>=2.31"])] = (),
-    metadata: Annotated[dict[str, Json] | None, Doc("Data passed to the function in addition to the payload")] = None,
+    action: Annotated[Literal["list", "get", "register", "delete"], Doc("The action")],
+    facet_name: Annotated[str | None, Doc("The event facet")] = None,
+    module_uri: Annotated[str | None, Doc("`package.module`, or `file:///path.py`")] = None,
+    entrypoint: Annotated[str, Doc("The function")] = "handle",
+    version: Annotated[str, Doc("For people")] = "1.0.0",
+    checksum: Annotated[str, Doc("A change reloads the module")] = "",
+    timeout_ms: Annotated[int, Doc("Of one attempt")] = 30_000,
+    requirements: Annotated[Sequence[str], Doc("In pip syntax")] = (),
+    metadata: Annotated[dict[str, Json] | None, Doc("For the function")] = None,
 ) -> Fields:
-    """Register or delete a handler that runners load themselves. `handler_list` lists them."""
+    """List, register (or replace) or delete handlers that runners load themselves."""
     handlers = context.api.handlers
-    if action == "delete":
+    if action == "list":
+        return {"success": True, "error": None, "handler": None, "handlers": to_builtins((await handlers.list()).handlers)}
+    if facet_name is None:
+        raise InvalidInput(f"Give `facet_name`: it is needed to {action}.")
+    if action == "get":
+        handler = await handlers.get(facet_name)
+    elif action == "delete":
         handler = await handlers.get(facet_name)
         await handlers.remove(facet_name)
     elif module_uri is None:
@@ -172,7 +181,7 @@ async def afl_manage_handlers(
             requirements=requirements,
             metadata=metadata,
         )
-    return {"success": True, "error": None, "handler": to_builtins(handler)}
+    return {"success": True, "error": None, "handler": to_builtins(handler), "handlers": None}
 
 
 TOOLS = (

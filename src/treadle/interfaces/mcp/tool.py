@@ -37,11 +37,16 @@ SHARED = frozenset(
         "run_id",
         "step_id",
         "approval_id",
+        "checksum",
+        "entrypoint",
+        "metadata",
+        "requirements",
+        "timeout_ms",
         "job_id",
         "objective_id",
     ]
 )
-"""Arguments that mean the same in every tool: the server's instructions describe them once."""
+"""Arguments that mean the same in every tool, which the server's instructions describe once, or that their names explain."""
 
 Perform = Callable[..., Awaitable[ApiRecord | Fields]]
 
@@ -208,7 +213,7 @@ def _brief_argument(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     if brief.get("additionalProperties") is True:
         del brief["additionalProperties"]
     dropped = {"description", "examples", "default"} if name in SHARED else {"examples"} if brief.get("type") != "string" else set()
-    return {key: value for key, value in brief.items() if key not in dropped}
+    return {key: value for key, value in brief.items() if key not in dropped and value != ""}
 
 
 async def answer(tool: Tool, context: RequestContext, arguments: Mapping[str, Any], advisor: Advisor) -> wire.CallToolResult:
