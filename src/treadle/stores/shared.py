@@ -199,9 +199,6 @@ class TaskPort(ReadPort):
     async def find_unique(self, namespace: str, keys: Sequence[str]) -> dict[str, str]:
         return dict(await self._database.fetch("find_unique", namespace=namespace, keys=keys))
 
-    async def find_finished(self, task_ids: Sequence[str]) -> list[Task]:
-        return await self._database.fetch_as(Task, "find_finished", ids=unique(task_ids))
-
     async def list_matching(self, which: TaskFilter, limit: int) -> list[Task]:
         final = _FINAL.intersection(which.states)
         values = msgspec.structs.asdict(which) | {

@@ -260,11 +260,6 @@ def sparse(values: list[T]) -> list[T]:
     return [] if values.count(None) == len(values) else values  # type: ignore[arg-type]
 
 
-async def fetch_as(connection: PostgresConnection, kind: type[T], statement: str, *values: object) -> list[T]:
-    """Return rows as records with the columns as fields, and ids as text."""
-    return [kind(**texts(row)) for row in await connection.fetch(statement, *values)]
-
-
 def texts(row: asyncpg.Record) -> dict[str, Any]:
     """Return the row with its ids as text, the form that code above the store uses."""
     return {name: str(value) if isinstance(value, UUID) else value for name, value in row.items()}
