@@ -79,7 +79,7 @@ PROBLEMS = {
     "external_job_lost": "The external service no longer knows the job. Final.",
     "external_outcome_unknown": "A worker was lost while it submitted a job, and its specialist has no `find`: it is unknown "
     "whether the service has the job. Check there, then retry or cancel the task.",
-    "specialist_unregistered": "No live server has had the specialist that polls the job for a while. Final.",
+    "specialist_unregistered": "No live worker has had the specialist that polls the job for a while. Final.",
     "poll_returned_unexpected_type": "A poll returned neither a production, nor a handle, nor a failure. Final.",
     "empty_external_job_id": "A specialist returned a handle without the service's job id. Final.",
     "invalid_polling_interval": "A specialist returned a handle whose interval is not more than 0 and at most a day. Final.",

@@ -52,7 +52,7 @@ RECORDED = {
 """Recording rules by name."""
 
 _GONE = 'sum(max by (state) ({servers}{_}state=~"error|lost"{__}))'
-"""Lost servers are listed until they are pruned; only new ones are a reason to act."""
+"""Lost workers are listed until they are pruned; only new ones are a reason to act."""
 
 ALERTS = (
     Alert(

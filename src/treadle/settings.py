@@ -147,7 +147,7 @@ class Settings:
     the interpreter lock. After that they expire, and other workers take over. 0: no sidecar."""
     fast_takeover: bool = _setting(True, _flag)
     """Whether servers see each other die and take over immediately: by the process on the same machine (outside containers), and
-    by the session with the database on PostgreSQL. `no`: work of a dead server waits until its leases expire, and this process is
+    by the session with the database on PostgreSQL. `no`: work of a dead worker waits until its leases expire, and this process is
     neither judged nor judges others."""
     poll_interval: float = _setting(5.0, _number(0.05, 3600))
     """Seconds after which a worker polls the store even if no signal arrived. Signals normally wake workers immediately; a

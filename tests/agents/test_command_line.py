@@ -37,7 +37,7 @@ def run_file(treadle: Treadle, name: str) -> str:
 
 def runners(treadle: Treadle) -> list[dict[str, str]]:
     """The servers that have the handler; `treadle run` is one too, while it runs."""
-    return [server for server in treadle.json("servers")["servers"] if server["handlers"] == ["billing.ProcessPayment"]]
+    return [server for server in treadle.json("workers")["servers"] if server["handlers"] == ["billing.ProcessPayment"]]
 
 
 @pytest.mark.postgres

@@ -13,7 +13,7 @@ BOTH = [
     ("lists", "desired"),
     ("dlq", "list"),
     ("dlq", "show"),
-    ("servers",),
+    ("workers",),
     ("handlers", "list"),
     ("token", "list"),
     ("store", "verify"),

@@ -300,7 +300,7 @@ def look(side: Side, at: dict[str, str]) -> None:
     side("external show", side("external list", "--all")["jobs"][0]["id"])
     side("events", "--limit", "5")
     side("stream", side("tasks list")["tasks"][0]["id"])
-    side("servers")
+    side("workers")
     side("store verify")
     side("store info")
     side("status")
@@ -317,7 +317,7 @@ def alike(one: Any, other: Any) -> bool:
     return one is None or other is None or type(one) is type(other)
 
 
-MOVING = {"trace", "handlers rates", "status", "store info", "lists desired", "servers"}
+MOVING = {"trace", "handlers rates", "status", "store info", "lists desired", "workers"}
 """Commands that report the present moment: the same fields, with other numbers."""
 
 

@@ -119,7 +119,7 @@ def test_dev_runs_changed_code_and_keeps_the_last_that_works(project: Treadle) -
         assert dev.out.wait_for('"version": 2')
         assert project.json("submit", "shop", "--wait")["outputs"] == {"texts": ["Oh: Howdy, Ada!", "Oh: Howdy, Grace!"]}
         assert dev.stop(signal.SIGINT).code == 0
-    assert project.json("servers", "--live")["servers"] == []
+    assert project.json("workers", "--live")["servers"] == []
 
 
 def test_a_reload_lets_running_work_finish(project: Treadle) -> None:

@@ -104,10 +104,10 @@ def test_the_doctor_reports_problems_with_a_remedy(treadle: Treadle):
         "write-ahead log",
         "free space",
         "leases",
-        "servers",
+        "workers",
     }
     assert set(verdicts) == expected
-    assert (verdicts["lease"], verdicts["servers"], verdicts["store"], verdicts["writable"]) == ("warn", "warn", "ok", "ok")
+    assert (verdicts["lease"], verdicts["workers"], verdicts["store"], verdicts["writable"]) == ("warn", "warn", "ok", "ok")
     assert "remedy" in treadle("doctor").out
     ill = treadle("doctor", "--json", "--store", "postgresql://127.0.0.1:1/db")
     assert (ill.code, ill.value["ok"]) == (1, False)
@@ -116,8 +116,8 @@ def test_the_doctor_reports_problems_with_a_remedy(treadle: Treadle):
 
 def test_servers_reports_an_empty_list(treadle: Treadle):
     treadle("store", "migrate")
-    assert treadle.json("servers") == {"servers": []}
-    assert "No servers" in treadle("servers").out
+    assert treadle.json("workers") == {"servers": []}
+    assert "No workers" in treadle("workers").out
 
 
 @pytest.mark.new_schema
@@ -131,7 +131,7 @@ def test_the_same_commands_work_on_postgresql(treadle: Treadle, postgres_url: st
     assert [task["state"] for task in treadle.json("tasks", "list")["tasks"]] == ["completed", "completed"]
     assert treadle.json("store", "info")["finished"] == {"completed": 2}
     assert treadle.json("store", "verify")["holds"]
-    assert treadle.json("servers")["servers"][0]["state"] == "stopped"
+    assert treadle.json("workers")["servers"][0]["state"] == "stopped"
     assert treadle.json("doctor")["ok"]
 
 

@@ -126,7 +126,7 @@ def test_the_help_shows_flags_without_an_argument(treadle: Treadle):
 def test_the_help_lists_the_commands_and_the_exit_codes(treadle: Treadle):
     said = treadle("--help")
     assert said.code == 0
-    for word in ("up", "worker", "enqueue", "tasks", "why", "servers", "store", "doctor", "demo", "Exit codes", "130"):
+    for word in ("up", "worker", "enqueue", "tasks", "why", "workers", "store", "doctor", "demo", "Exit codes", "130"):
         assert word in said.out
     assert treadle("--version").out.startswith("treadle ")
     assert treadle().code == 2

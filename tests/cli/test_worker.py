@@ -40,9 +40,9 @@ def test_a_worker_runs_handlers_and_reports_their_outcomes(treadle: Treadle):
         assert (failed.value["state"], failed.value["error"]["code"]) == ("failed", "spoiled")
         people = treadle("enqueue", "boom", "--wait")
         assert (people.code, people.out, "no [bold]good[/bold]" in people.err) == (1, "", True)
-        (server,) = treadle.json("servers", "--live")["servers"]
+        (server,) = treadle.json("workers", "--live")["servers"]
         assert (server["id"], server["pid"], server["state"]) == (event["server_id"], worker.process.pid, "running")
-        assert "running" in treadle("servers").out
+        assert "running" in treadle("workers").out
         assert treadle("enqueue", "greet").err == ""  # somebody has a handler for it
         while {task["state"] for task in treadle.json("tasks", "list", "--name", "greet")["tasks"]} != {"completed"}:
             pass
@@ -136,12 +136,12 @@ def test_up_runs_without_handlers_and_explains_how_to_add_them(treadle: Treadle)
 def test_several_processes_work_and_stop_together(treadle: Treadle):
     with treadle.started("worker", "--handlers", "jobs", "--processes", "2", "--json") as fleet:
         pids = started(fleet)["processes"]
-        while {server["pid"] for server in treadle.json("servers")["servers"] if server["state"] == "running"} != set(pids):
+        while {server["pid"] for server in treadle.json("workers")["servers"] if server["state"] == "running"} != set(pids):
             pass
         assert treadle.json("enqueue", "greet", "--wait")["state"] == "completed"
         ended = fleet.stop()
     assert ended.code == 0
-    assert {server["state"] for server in treadle.json("servers")["servers"]} == {"stopped"}
+    assert {server["state"] for server in treadle.json("workers")["servers"]} == {"stopped"}
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

@@ -54,7 +54,7 @@ async def lose_worker(stage: Stage, task_id: str) -> None:
 
 
 async def serve(stage: Stage) -> None:
-    """Register a live server that has the specialist."""
+    """Register a live worker that has the specialist."""
     server = Server(
         id="01935b8e-7c3a-7000-8000-000000000000",
         name="s",
@@ -151,7 +151,7 @@ async def test_why_reports_a_job_that_no_live_server_polls(stage: Stage) -> None
     task_id = await stage.dispatch()
     reason = await stage.engine.why(task_id)
     assert reason.code == "no_worker"
-    assert "no live server has the specialist render to poll it" in reason.text
+    assert "no live worker has the specialist render to poll it" in reason.text
     await serve(stage)
     assert (await stage.engine.why(task_id)).code == "next_poll"
     await stage.clock.advance(3_600_000)

@@ -308,7 +308,7 @@ async def test_jobs_of_a_coordinator_that_was_killed_are_free_before_their_lease
             return await coordinator.dequeue("worker-2") is not None
 
         if observer == "worker":
-            async with engine.worker():  # one that looks for dead servers when it starts, and from then on
+            async with engine.worker():  # one that looks for dead workers when it starts, and from then on
                 await until(free)
         await until(back)
         assert await engine.kernel.store.now() < ends_at

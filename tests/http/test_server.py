@@ -257,7 +257,7 @@ def test_serve_serves_without_a_worker_and_needs_a_token_beyond_loopback(treadle
         assert started["open"] is False
         assert httpx.get(f"{started['url']}/v1/tasks", timeout=BOUND).status_code == 401
         assert treadle("tasks", "list", "--server", started["url"], TREADLE_TOKEN=secret).code == 0
-        assert treadle("servers").code == 0
+        assert treadle("workers").code == 0
         assert serving.stop().code == 0
 
 

@@ -72,7 +72,7 @@ def test_over_stdio_a_signal_ends_the_server_with_stdin_open(treadle: Treadle, s
         process.send_signal(sign)
         assert process.wait(BOUND) == 0
         assert (process.stdout.read(), process.stderr.read()) == ("", "")
-    assert [server["state"] for server in treadle.json("servers")["servers"]] == ["stopped"] * 2  # of engine and registry
+    assert [server["state"] for server in treadle.json("workers")["servers"]] == ["stopped"] * 2  # of engine and registry
 
 
 def test_over_stdio_an_invalid_store_is_reported_immediately_with_stdin_open(treadle: Treadle):

@@ -62,7 +62,7 @@ def test_recently_lost_servers_are_problems_and_older_ones_are_not():
     lost = [server(name, "lost", heartbeat_at=NOW - 60_000) for name in ("a", "b", "c", "d")]
     old = server("old", "lost", heartbeat_at=NOW - RECENTLY_FOR - 1)
     found = replace(WELL, servers=(*lost, old, server("e", "error"), server("f", "stopped")))
-    assert texts(found) == ["4 servers lost: a, b, c and 1 more", "1 server ended with an error: e"]
+    assert texts(found) == ["4 workers lost: a, b, c and 1 more", "1 worker ended with an error: e"]
 
 
 def test_work_that_waits_long_despite_a_worker_is_a_problem():

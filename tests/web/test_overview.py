@@ -22,7 +22,7 @@ def chart_of(page: str) -> dict[str, Any]:
 
 
 async def test_an_idle_system_is_healthy_and_explains_how_to_begin(visit: Visit):
-    assert "No live servers" in await visit.page("/")
+    assert "No live workers" in await visit.page("/")
     async with visit.engine.worker():
         page = main_of(await visit.page("/"))
     assert "All is well" in page

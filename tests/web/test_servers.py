@@ -7,7 +7,7 @@ from tests.web.test_lists import main_of
 
 
 async def test_the_fleet_and_each_of_its_servers_are_shown(visit: Visit):
-    assert "No live servers" in await visit.page("/servers")
+    assert "No live workers" in await visit.page("/servers")
     async with visit.engine.worker(name="loom-7", concurrency=12):
         await visit.engine.result(await visit.engine.enqueue("greet", {"name": "Ada"}))
         page = main_of(await visit.page("/servers"))

@@ -145,7 +145,7 @@ def matches_topics(name: str, topics: Sequence[str]) -> bool:
 
 
 async def _unserved_facets(connection: Connection, registry: Registry, task_list: str) -> list[str]:
-    """Return event facets of published flows that neither this process nor a live server handles; prompts need no handler."""
+    """Return event facets of published flows that neither this process nor a live worker handles; prompts need no handler."""
     engine = connection.engine
     needed: dict[str, None] = {}
     for published in await engine.kernel.flows.list_versions():

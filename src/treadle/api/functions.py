@@ -19,7 +19,7 @@ class Function(ApiRecord, frozen=True):
     name: str
     version: int
     servers: int
-    """Live servers that have this version."""
+    """Live workers that have this version."""
     runs: int
     """Live runs of this version."""
     task_lists: list[str]
@@ -36,7 +36,7 @@ class RunAdopted(Run, frozen=True, kw_only=True):
     """A run that continues with another version of its function."""
 
     servers: int
-    """Live servers that have that version; with none, the run waits."""
+    """Live workers that have that version; with none, the run waits."""
 
 
 View(
@@ -58,7 +58,7 @@ class FunctionsApi(Protocol):
 
     @contract.get("/functions")
     async def list(self) -> FunctionList:
-        """Known functions by version, with the number of live servers and live runs of each."""
+        """Known functions by version, with the number of live workers and live runs of each."""
 
     @contract.post("/functions/runs", Scope.ENQUEUE, status=201, lists=True, creates=True)
     async def start(

@@ -43,7 +43,7 @@ class TaskListStatus(ApiRecord, frozen=True):
     accepting: bool
     """False while it drains: it accepts no new tasks."""
     no_handler: str
-    """Policy for tasks that no live server has a handler for: they `wait`, or `ignore` ends them as ignored."""
+    """Policy for tasks that no live worker has a handler for: they `wait`, or `ignore` ends them as ignored."""
     queues: list[QueueStatus]
 
 
@@ -88,7 +88,7 @@ class DesiredWorkers(ApiRecord, frozen=True):
     name: str | None
     desired: int
     workers: int
-    """Live servers that serve it."""
+    """Live workers that serve it."""
     concurrency: int
     """Concurrency of one worker."""
     ready: int
@@ -166,7 +166,7 @@ class ListsApi(Protocol):
     async def set_policy(
         self, task_list: ListName, no_handler: Annotated[str, Doc("`wait`, or `ignore`, which ends them as ignored", "ignore")]
     ) -> TaskListStatus:
-        """Set the policy for tasks that no live server has a handler for."""
+        """Set the policy for tasks that no live worker has a handler for."""
 
     @contract.put("/lists/{task_list}/rates/{name}", Scope.OPERATE, lists=True)
     async def limit_rate(

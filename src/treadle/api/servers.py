@@ -67,14 +67,14 @@ class ServerList(ApiRecord, frozen=True):
 
 
 class Served(ApiRecord, frozen=True):
-    """A value and the number of live servers that have it."""
+    """A value and the number of live workers that have it."""
 
     name: str
     servers: int
 
 
 class Fleet(ApiRecord, frozen=True):
-    """All servers together; everything except `states` covers live servers only."""
+    """All servers together; everything except `states` covers live workers only."""
 
     states: dict[str, int]
     """Number of servers by state."""
@@ -110,7 +110,7 @@ View(
         Column("handlers", spare=True, limit=30),
     ),
     brief=("name", "state", "running", "heartbeat_at"),
-    empty="No servers. Start one with `treadle worker --handlers MODULE`.",
+    empty="No workers. Start one with `treadle worker --handlers MODULE`.",
 )
 
 
@@ -118,11 +118,11 @@ class ServersApi(Protocol):
     """The processes that host workers."""
 
     @contract.get("/servers")
-    async def list(self, *, live: Annotated[bool, Doc("Exclude stopped servers")] = False) -> ServerList:
+    async def list(self, *, live: Annotated[bool, Doc("Exclude stopped workers")] = False) -> ServerList:
         """Servers, newest first; one that is dead or missed three heartbeats is `lost`. Stopped servers are kept for a week."""
 
     @contract.get("/servers/{server_id}")
-    async def get(self, server_id: Annotated[str, Doc("The server's id")]) -> ServerDetail:
+    async def get(self, server_id: Annotated[str, Doc("The id of the worker's process")]) -> ServerDetail:
         """One server, with its counters by handler."""
 
     @contract.get("/fleet")

@@ -148,7 +148,7 @@ STATUS = View(
         "dead_letters",
         Column("approvals", lambda status: f"{status.approvals} waiting"),
         Column("objectives", lambda status: f"{status.blocked_objectives} blocked"),
-        Column("servers", lambda status: _counts(status.servers)),
+        Column("workers", lambda status: _counts(status.servers)),
         Column("store", lambda status: f"{status.store.kind}, responds in {span(status.store.latency_for)}"),
         Column("next", lambda status: [f"{firing.schedule} {words(firing.at)}" for firing in status.next_firings]),
         "version",

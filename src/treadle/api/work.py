@@ -263,7 +263,7 @@ class WorkApi(Protocol):
         progress_hint: Annotated[str | None, Doc("Progress message, for people")] = None,
         progress: Annotated[float | None, Doc("Progress, from 0 to 1")] = None,
     ) -> ReportAccepted:
-        """Hand the work off to an external service, where a specialist polls it; refused if no live server has that specialist."""
+        """Hand the work off to an external service, where a specialist polls it; refused if no live worker has that specialist."""
 
     @contract.post("/tasks/{task_id}/release", Scope.WORK, lists=True)
     async def release(

@@ -1,6 +1,6 @@
 """The dequeued jobs of a coordinator: claims that the lease renewer renews until they are settled, lost, or time out.
 
-While the process holds jobs, it is registered as a server: it shows the same evidence as a worker, and looks for dead servers like
+While the process holds jobs, it is registered as a server: it shows the same evidence as a worker, and looks for dead workers like
 one. When it dies, workers and other coordinators see that and free its jobs, or its leases expire; a crash needs no other repair.
 """
 

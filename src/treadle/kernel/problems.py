@@ -70,7 +70,7 @@ def _servers(status: SystemStatus) -> Iterator[StatusProblem]:
         bad = [server for server in status.servers if server.state == state]
         recent = [server for server in bad if status.now - server.heartbeat_at <= RECENTLY_FOR]
         if recent:
-            text = f"{_count(len(recent), 'server')} {label}: {_some([_named(server) for server in recent])}"
+            text = f"{_count(len(recent), 'worker')} {label}: {_some([_named(server) for server in recent])}"
             one = len(recent) == 1
             remedy = f"start {'it' if one else 'them'} again; others take over {'its' if one else 'their'} work"
             yield _problem(f"server_{state}", text, remedy, [server.id for server in recent])

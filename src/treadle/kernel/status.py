@@ -93,7 +93,7 @@ class SystemStatus:
 
     @property
     def live_servers(self) -> int:
-        """Number of live servers that work; an open HTTP server is listed only to show that it is open."""
+        """Number of live workers that work; an open HTTP server is listed only to show that it is open."""
         return sum(server.state in LIVE_SERVER_STATES and server.service_name != OPEN_SERVICE for server in self.servers)
 
     @property

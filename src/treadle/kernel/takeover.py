@@ -40,11 +40,11 @@ class LivenessReport(msgspec.Struct, frozen=True):
     """The conclusion of one look."""
 
     dead: Mapping[str, tuple[Sighting, str]]
-    """Dead servers and the kind of evidence, by their id."""
+    """Dead workers and the kind of evidence, by their id."""
     suspects: Mapping[str, float]
     """Servers without their session, and the time at which that was first seen."""
     local: frozenset[str]
-    """The processes of live servers of this kernel."""
+    """The processes of live workers of this kernel."""
     pause: float | None
     """Seconds until the next look; None: there is nobody to look at."""
 
@@ -88,7 +88,7 @@ WITHDRAWN_FOR = 600.0
 
 
 async def declare_dead(store: Store, evidence: Mapping[str, str | None]) -> tuple[int, list[str]]:
-    """Expire the leases of dead servers and record their end; return the number of leases, and the servers that this call recorded.
+    """Expire the leases of dead workers and record their end; return the number of leases, and the servers that this call recorded.
 
     In this order: if this process dies in between, another one repeats it.
     """
@@ -109,7 +109,7 @@ class FailureDetector(Service):
         *,
         enabled: bool,
     ) -> None:
-        """`process` returns the identity of this process. `on_freed` is called when leases of a dead server were expired, here or
+        """`process` returns the identity of this process. `on_freed` is called when leases of a dead worker were expired, here or
         by its lease sidecar. Unless `enabled`, the server shows no evidence, and looks at nobody."""
         super().__init__(core)
         self._server_id = server_id
@@ -184,7 +184,7 @@ class FailureDetector(Service):
     def _shows(self, kind: str) -> bool:
         return self._enabled and self._clock.monotonic() >= self._withdrawn.get(kind, float("-inf"))
 
-    # the search for dead servers
+    # the search for dead workers
 
     async def look(self) -> None:
         """Look at all servers once, and declare the dead ones dead."""
@@ -210,7 +210,7 @@ class FailureDetector(Service):
             self._sooner.set()
 
     async def run(self) -> None:
-        """Look for dead servers until canceled; store errors are logged and retried."""
+        """Look for dead workers until canceled; store errors are logged and retried."""
         trouble = False
         while self._enabled:
             if self._clock.monotonic() >= self._next_at or any(self._has_ended(process) for process in self._local):
@@ -218,10 +218,10 @@ class FailureDetector(Service):
                     await self.look()
                     if trouble:
                         trouble = False
-                        self._emit(StoreBack("looking for dead servers"))
+                        self._emit(StoreBack("looking for dead workers"))
                 except StoreError as error:
                     if not trouble:
-                        self._emit(StoreTrouble("looking for dead servers", str(error), 1.0))
+                        self._emit(StoreTrouble("looking for dead workers", str(error), 1.0))
                     trouble = True
                     self._retry(1.0)
                 except Exception as error:

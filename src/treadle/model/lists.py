@@ -15,7 +15,7 @@ HANDLER_KEY = "handler:"
 
 WAIT, IGNORE = "wait", "ignore"
 NO_HANDLER_POLICIES = (WAIT, IGNORE)
-"""Policies for tasks that no live server handles."""
+"""Policies for tasks that no live worker handles."""
 
 
 TARGET_LATENCY = 30.0

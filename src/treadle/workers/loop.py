@@ -117,7 +117,7 @@ class Claimer:
         self._queues: dict[int, QueueKey] = {}
         self._served: dict[QueueKey, QueueGroup] = {}
         self._orphans: set[int] = set()
-        """Queues that no live server serves, in lists that ignore such tasks."""
+        """Queues that no live worker serves, in lists that ignore such tasks."""
         self._orphans_at = _NEVER
         self._signaled: set[int] = set()
         self._rounds = 0
@@ -284,7 +284,7 @@ class Claimer:
             self._groups.setdefault("orphans", QueueGroup(None, "loop")).queue_ids = list(self._orphans)
 
     async def _list_unserved(self) -> list[int]:
-        """Return the queues of handlers that no live server serves."""
+        """Return the queues of handlers that no live worker serves."""
         namespace = self._resources.namespace
         unserved = {
             queue_id: queue

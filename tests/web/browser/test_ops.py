@@ -18,7 +18,7 @@ async def test_charts_are_drawn_in_both_themes_and_figures_update_live(screen: S
         return {"hello": payload["name"]}
 
     await screen.go("/")
-    await screen.sees("No live servers")
+    await screen.sees("No live workers")
     for chart in ("throughput", "age", "failures"):
         await screen.page.locator(f"#chart-{chart} canvas").wait_for()
     await screen.page.get_by_role("button", name="Theme").click()

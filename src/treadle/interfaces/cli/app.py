@@ -158,11 +158,11 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "commands.history:stream",
         "List the streams of a run, or print one: text as it is, other entries and notices on lines of their own.",
     ),
-    Leaf("status", "commands.system:status", "Show the health of the system: problems, pending work, and servers."),
+    Leaf("status", "commands.system:status", "Show the health of the system: problems, pending work, and workers."),
     Leaf(
-        "servers",
+        "workers",
         "servers.list",
-        "List the servers, newest first; one that is dead or missed three heartbeats is shown as lost.",
+        "List the processes of workers, newest first; one that is dead or missed three heartbeats is shown as lost.",
     ),
     Leaf(
         "doctor",

@@ -18,7 +18,7 @@ from treadle.model.values import Json
 TOOLS_OF_COMMANDS = {
     "why": "why id",
     "status": "system_status",
-    "servers": "worker_abilities",
+    "workers": "worker_abilities",
     "events": "event_list",
     "signal": "run_signal run_id name",
     "enqueue": "task_enqueue name",

@@ -357,7 +357,7 @@ OPERATIONS = (
     operation(
         "function_list",
         "functions.list",
-        "Durable functions by name and version, with the number of live servers and live runs of each.",
+        "Durable functions by name and version, with the number of live workers and live runs of each.",
     ),
     operation(
         "function_start",

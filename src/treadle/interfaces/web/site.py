@@ -76,7 +76,7 @@ MENU = (
     Entry("System", "/alerts", "Alerts", "alert", "n"),
     Entry("System", "/lists", "Task lists", "list", "l"),
     Entry("System", "/handlers", "Handlers", "handler", "h"),
-    Entry("System", "/servers", "Servers", "server", "v"),
+    Entry("System", "/servers", "Workers", "server", "v"),
     Entry("System", "/events", "Events", "event", "e"),
     Entry("System", "/settings", "Settings", "settings", ","),
 )

@@ -118,4 +118,4 @@ def _offers(server: Server, task: Task) -> bool:
 def unregistered_text(name: str, scope: str | None) -> str:
     """Explain why a job without a specialist failed."""
     where = "" if scope is None else f" in the scope {scope}"
-    return f"Specialist for {name}{where} no longer registered: no live server has it, so its job cannot be polled."
+    return f"Specialist for {name}{where} no longer registered: no live worker has it, so its job cannot be polled."

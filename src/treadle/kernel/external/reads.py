@@ -85,7 +85,7 @@ class ExternalJobReads(Service):
             return Reason("next_poll", text)
         where = "" if task.scope is None else f" in the scope {task.scope}"
         what = "start a worker that has it with `treadle worker --handlers MODULE`"
-        return Reason("no_worker", f"no live server has the specialist {task.name}{where} to poll it: {what}; {text}")
+        return Reason("no_worker", f"no live worker has the specialist {task.name}{where} to poll it: {what}; {text}")
 
     async def _get(self, job_id: Ref) -> Job:
         job_id = await find_id(self._store, self._namespace, ENTITY, job_id)

@@ -410,7 +410,7 @@ class ExternalJobs(ExternalJobReads):
     # jobs without a specialist (D30)
 
     async def give_up(self, queue_ids: Sequence[int], scopes: Mapping[int, Collection[str]] = MappingProxyType({})) -> int:
-        """Fail due jobs of queues that no live server has served for the grace period; return their number.
+        """Fail due jobs of queues that no live worker has served for the grace period; return their number.
 
         `scopes` are those that the caller serves itself, by queue.
         """
@@ -429,7 +429,7 @@ class ExternalJobs(ExternalJobReads):
         return count
 
     async def is_offered(self, task: Task) -> bool:
-        """Return whether a live server has the specialist for the task, or had it within the grace period."""
+        """Return whether a live worker has the specialist for the task, or had it within the grace period."""
         return is_offered(task, await self._store.servers.list_all(self._namespace), await self._store.now())
 
     # changes with the cancellation of tasks and runs

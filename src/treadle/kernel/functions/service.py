@@ -207,7 +207,7 @@ class Functions(Service):
         return max(versions)
 
     async def list_known(self) -> dict[tuple[str, int], list[str]]:
-        """All functions and versions that live servers offer or runs were started with, each with the task lists of its runs."""
+        """All functions and versions that live workers offer or runs were started with, each with the task lists of its runs."""
         task_lists: dict[str, set[str]] = {}
         for queue in (await self._store.tasks.list_queues()).values():
             if queue.namespace == self._namespace and queue.kind == FUNCTION:

@@ -208,7 +208,7 @@ def failure(problem: Problem) -> Finish:
 def ignored(task: Task) -> Finish:
     """End a task without a live handler in a list that ignores such tasks."""
     problem = Problem(
-        "no_handler", f"No live server has a handler for {task.name}, and the list {task.task_list} ignores such tasks."
+        "no_handler", f"No live worker has a handler for {task.name}, and the list {task.task_list} ignores such tasks."
     )
     return Finish(
         "ignore", TaskState.IGNORED, error=_error_text(problem), error_code=problem.code, fingerprint=fingerprint(problem)

@@ -171,7 +171,7 @@ def why(task: Task, servers: Sequence[Server], now: int, context: WaitContext | 
         limit = f"`treadle lists limit --handler {task.name} --list {task.task_list} --rate R`"
         rate = f"{context.rule.rate_text} of {task.name} in list {task.task_list}"
         return Reason("rate", f"rate until {until}: {rate}; {limit} raises it")
-    return Reason("ready", f"ready; it is next; {len(live)} live server(s) serve it")
+    return Reason("ready", f"ready; it is next; {len(live)} live worker(s) serve it")
 
 
 def _elsewhere(task: Task, servers: Sequence[Server], now: int) -> str:

@@ -186,7 +186,7 @@ class Reads(Service):
     ) -> DesiredWorkers:
         """The number of workers the list (or one name in it) could use, so that ready tasks start within `target_latency`.
 
-        `concurrency` is that of one worker; by default that of the list's live servers, or 1. Service times come from the last
+        `concurrency` is that of one worker; by default that of the list's live workers, or 1. Service times come from the last
         finished tasks (up to 200, among the last 1000 transitions of the store); a name without any is unknown.
         """
         check_name(task_list, "task list")

@@ -318,7 +318,7 @@ class HeldWork(Service):
     ) -> None:
         """Hand the work off to an external service, polled by a specialist for the task's name; `specialist` is for display.
 
-        Raises `Refused` (`poll_not_supported`) if no live server has one.
+        Raises `Refused` (`poll_not_supported`) if no live worker has one.
         """
         claim = claim_of(worker_id, task_id, claim_version)
         check_handle(handle)
@@ -327,7 +327,7 @@ class HeldWork(Service):
             return
         if not await self._external_jobs.is_offered(task):
             raise Refused(
-                f"No live server has a specialist for {task.name} to poll the job, so the task was not handed off; the worker "
+                f"No live worker has a specialist for {task.name} to poll the job, so the task was not handed off; the worker "
                 "still holds it. Wait for the job in the worker, or register a specialist that has a `poll` method.",
                 code="poll_not_supported",
             )

@@ -368,7 +368,7 @@ def needed_handlers(program: Program, workflow: Facet) -> list[str]:
 
 
 def missing_handlers(needed: Iterable[str], here: Iterable[str], servers: Sequence[Server], task_list: str, now: int) -> list[str]:
-    """The needed handlers that neither this process nor a live server of the task list has."""
+    """The needed handlers that neither this process nor a live worker of the task list has."""
     served = set(here)
     for server in servers:
         if task_list in server.task_lists and shown_server_state(server, now) == "running":

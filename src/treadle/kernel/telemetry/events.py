@@ -141,14 +141,14 @@ PresumedDead = _event(
     "PresumedDead",
     "server_id name evidence leases",
     WARNING,
-    "server {name} ({server_id}) is dead: {evidence}; {leases} lease(s) end now",
+    "worker {name} ({server_id}) is dead: {evidence}; {leases} lease(s) end now",
 )
 """This process recorded the death of another server, before its leases expired."""
 WronglyPresumedDead = _event(
     "WronglyPresumedDead",
     "evidence",
     WARNING,
-    "another server took this one for dead ({evidence}) and its work was taken over; "
+    "another worker took this one for dead ({evidence}) and its work was taken over; "
     "this evidence does not count for the next 10 minutes",
 )
 InterpreterHeld = _event(

@@ -110,7 +110,7 @@ _NOT_FOUND = {
     "handler": "There is no registration for {}; `treadle handlers list` shows the existing ones.",
     "namespace": "The directory does not list a namespace {!r}; `treadle namespaces list` shows the existing ones.",
     "schedule": "There is no schedule {!r}; `treadle schedules list` shows the existing ones.",
-    "server": "There is no server {}; `treadle servers` shows the existing ones.",
+    "server": "There is no worker {}; `treadle workers` shows the existing ones.",
     "step": "There is no step {}; `treadle runs show` lists the steps of a run.",
     "token": "There is no token {!r}; `treadle token list --all` shows the existing ones.",
     "trace": "Nothing has the id or trace id {!r}; it may have been pruned.",

@@ -81,7 +81,7 @@ class LivenessLocks:
         except asyncpg.PostgresError as error:
             if connection.is_closed():
                 raise
-            _log.warning("Other servers learn of this server's death only when its leases expire: %s", error)
+            _log.warning("Other workers learn of this worker's death only when its leases expire: %s", error)
 
 
 _TIMEOUT = 5.0

@@ -69,8 +69,8 @@ def runner(
     grace: Annotated[
         float, option(metavar="SECONDS", min=0, max=86_400, help="Time that running work gets to finish when stopping")
     ] = 30,
-    name: Annotated[str, option(help="The server's name; default: the host name")] = "",
-    group: Annotated[str, option(help="The server's group")] = "default",
+    name: Annotated[str, option(help="The worker's name; default: the host name")] = "",
+    group: Annotated[str, option(help="The worker's group")] = "default",
     roots: Roots = None,
     llm: Llm = False,
 ) -> None:

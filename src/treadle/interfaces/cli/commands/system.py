@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 async def status(
     session: CommandSession, check: Annotated[bool, option("--check", help="Exit 1 if there is a problem, for scripts")] = False
 ) -> None:
-    """Show the health of the system: problems, pending work, and servers."""
+    """Show the health of the system: problems, pending work, and workers."""
     async with session.api() as api:
         report = await api.system.status()
     session.show(report, lambda: details(STATUS, report, report.now))
@@ -60,7 +60,7 @@ async def recover(
         str | None,
         option(
             metavar="NAME",
-            help="Act as the server with this name on this host: its earlier processes count as stopped, not as lost",
+            help="Act as the worker with this name on this host: its earlier processes count as stopped, not as lost",
         ),
     ] = None,
 ) -> None:
@@ -238,7 +238,7 @@ def _fsync(url: str) -> Check:
 
 
 async def _work(engine: Engine) -> AsyncIterator[Check]:
-    """Check for expired leases and lost servers."""
+    """Check for expired leases and lost workers."""
     now = await engine.kernel.store.now()
     running = await engine.list_tasks(states=("running",), limit=1000)
     late = [task for task in running if task.wake_at is not None and task.wake_at < now - _LATE_FOR]
@@ -251,9 +251,9 @@ async def _work(engine: Engine) -> AsyncIterator[Check]:
     count = {word: sum(server.state == word for server in servers) for word in ("running", "lost")}
     summary = f"{count['running']} running, {count['lost']} lost"
     if not count["running"]:
-        yield Check("servers", "warn", summary, "Start one with `treadle worker --handlers MODULE`.")
+        yield Check("workers", "warn", summary, "Start one with `treadle worker --handlers MODULE`.")
     else:
-        yield Check("servers", "ok", summary)
+        yield Check("workers", "ok", summary)
 
 
 async def rebuild(session: CommandSession) -> None:

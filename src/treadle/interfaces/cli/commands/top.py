@@ -96,7 +96,7 @@ def headline(look: Look, where: str) -> Text:
     for count, what in (
         (status.dead_letters, "dead letters"),
         (status.approvals, "approvals"),
-        (status.lost_servers, "lost servers"),
+        (status.lost_servers, "lost workers"),
     ):
         if count:
             text.append(f"   {count} {what}", "red")

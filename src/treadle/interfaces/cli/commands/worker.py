@@ -77,14 +77,14 @@ ServerName = Annotated[
     option(
         "--name",
         metavar="NAME",
-        help="Name of this server; an earlier process with this name on this host counts as stopped, not as lost",
+        help="Name of this worker; an earlier process with this name on this host counts as stopped, not as lost",
     ),
 ]
 
 
 def server_name(name: str | None) -> str | None:
     """Check the name."""
-    return None if name is None else check_name(name, "server name")
+    return None if name is None else check_name(name, "worker name")
 
 
 async def worker(

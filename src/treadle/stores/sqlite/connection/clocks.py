@@ -33,7 +33,7 @@ class ClockWatch:
         self._looked_at: tuple[int, float] | None = None
 
     def look(self, own_id: str, servers: Sequence[Server]) -> tuple[str, ClocksApart] | None:
-        """Return the id of a live server with another time, and the error; None if there is none.
+        """Return the id of a live worker with another time, and the error; None if there is none.
 
         A heartbeat since the last look is from between then and now, unless this process's own clock was set meanwhile.
         """
@@ -75,7 +75,7 @@ async def check_clocks(path: str, now: Callable[[], int], list_servers: Callable
 
 
 def apart(server: Server, now: int, shown: str) -> ClocksApart:
-    """Return the error about a live server with another time."""
+    """Return the error about a live worker with another time."""
     by, way = abs(server.heartbeat_at - now) / 1000, "ahead of" if server.heartbeat_at > now else "behind"
     return ClocksApart(
         f"The clock of {server.name} (pid {server.pid} on {server.host}), which uses {shown} too, is {by:.0f} s {way} the clock "
