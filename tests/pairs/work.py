@@ -1,0 +1,260 @@
+"""The kinds of work of a history: what servers offer, how a client submits it, and who else takes part."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from tests.pairs.case import Item
+from tests.simulation.submissions.dispatch import CONFIG
+from tests.simulation.world import World
+
+from treadle import (
+    ApprovalRequest,
+    AwaitingApproval,
+    Context,
+    DeterminismWarning,
+    Engine,
+    ExternalProductionHandle,
+    NonRetryable,
+    RetryPolicy,
+    Specialist,
+    TaskFailed,
+)
+from treadle.dispatch import AgentCoordinator
+from treadle.model.errors import ClaimLost, StoreError, TreadleError
+from treadle.testing.simulation import Process
+from treadle.testing.simulation.process import current_process
+
+if TYPE_CHECKING:
+    from tests.pairs.story import Story
+
+TAKES = 1.0
+"""Seconds of one execution."""
+OFTEN = RetryPolicy.of(100, first=0.2, longest=1, jitter=0.0)
+FLOW = """
+namespace pair {
+  event facet Do(key: String) => (key: String, count: Long, extra: String)
+  event facet After(key: String) => (key: String)
+  workflow Workflow(key: String) => (key: String) andThen {
+    a = Do(key = $.key)
+    b = After(key = a.key)
+    yield Workflow(key = b.key)
+  }
+}
+"""
+NAMES = {"task": "pair.Do", "external": "pair.Press", "approval": "pair.Ask", "remote": "out.Do"}
+
+
+class Work:
+    """The executions of one history."""
+
+    def __init__(self, story: Story) -> None:
+        self.story, self.case = story, story.case
+        self.world = World(story.simulation)  # type: ignore[arg-type]
+        self.executions: Counter[str] = Counter()
+        """By key and namespace."""
+        self.ended: Counter[str] = Counter()
+        """Executions that were not interrupted."""
+        self.attempts: Counter[tuple[str, int]] = Counter()
+        """By task and number of the attempt."""
+        self.hung_for: list[float] = []
+
+    async def execute(self, key: str, namespace: str, ctx: Context | None = None, charge_key: str | None = None) -> dict[str, Any]:
+        """Execute one piece of work, in whatever way the case asks for."""
+        case, process, loop = self.case, current_process(), self.story.simulation.loop
+        assert process is not None
+        self.story.simulation.faults.began(process)
+        who = f"{namespace}/{key}"
+        self.executions[who] += 1
+        number = self.executions[who]
+        if ctx is None:
+            await self.world.ask(self.world.charge, who, charge_key)
+        else:
+            self.attempts[ctx.task_id, ctx.attempt] += 1
+            await ctx.effect("charge", lambda: self.world.ask(self.world.charge, who, ctx.idempotency_key), {"key": key})
+        if number <= case.hangs:
+            began = loop.time()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                if process is not self.story.simulation.faults.victim:
+                    self.hung_for.append(loop.time() - began)
+        for _ in range(5):
+            if ctx is not None and "progress_every" in case.options:
+                ctx.progress(0.5)
+            await asyncio.sleep(TAKES / 5)
+        await process.pass_gate()
+        self.ended[who] += 1
+        if self.ended[who] <= case.dies:
+            raise NonRetryable("it is of no use", "spoiled")
+        if self.ended[who] <= case.dies + case.raises:
+            raise OSError("not yet")
+        return {"key": key} | case.returns
+
+    # what servers offer
+
+    def offer(self, engine: Engine, namespace: str, scope: str | None) -> None:
+        """Register the handlers, functions and specialists of a server."""
+        case = self.case
+
+        @engine.handler("pair.After", retry=OFTEN)
+        async def after(payload: Any) -> Any:
+            return {"key": payload["key"]}
+
+        if case.payload:
+
+            @engine.handler("pair.Do", retry=OFTEN)
+            async def named(settings: dict[str, Any], ctx: Context) -> Any:
+                done = await self.execute(settings["key"], namespace, ctx)
+                return done | {"colour": settings["colour"]}
+
+        else:
+
+            @engine.handler("pair.Do", retry=OFTEN)
+            async def do(payload: Any, ctx: Context) -> Any:
+                return await self.execute(payload["key"], namespace, ctx)
+
+        @engine.handler("pair.Ask")
+        async def ask(payload: Any, ctx: Context) -> Any:
+            if ctx.approval_decision is None:
+                self.story.simulation.faults.began(current_process())  # type: ignore[arg-type]
+                return AwaitingApproval(ApprovalRequest.of("May I?", context=payload, expires=600))
+            return {"key": payload["key"]}
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeterminismWarning)  # one forgets to await, which is reported here already
+            engine.function("pair.Function")(self._forgetful if case.forgets else self._function)
+        engine.specialist("pair.Press", Press(self, namespace), scope=scope)
+
+    async def _function(self, payload: Any, ctx: Any) -> Any:
+        try:
+            done = await ctx.call("pair.Do", {"key": payload["key"]})
+        except TaskFailed:
+            if not self.case.collects:
+                raise
+            raise ValueError("1 of 1 calls failed") from None
+        await ctx.sleep(0.5)
+        return {"key": done["key"]}
+
+    async def _forgetful(self, payload: Any, ctx: Any) -> Any:
+        ctx.call("pair.Do", {"key": payload["key"]})
+        return {"key": payload["key"]}
+
+    # what clients submit
+
+    async def submit(self, engine: Engine, item: Item, number: int) -> str:
+        """Submit an item; repeating it is harmless."""
+        case, payload = self.case, {"key": item.key}
+        match case.kind:
+            case "function":
+                return (await engine.start_function("pair.Function", payload, **self._run_options(item))).id
+            case "workflow":
+                run = await engine.start_run([("pair.afl", FLOW)], "pair.Workflow", payload, **self._run_options(item))
+                return run.id
+            case "schedule":
+                at = datetime.fromtimestamp(engine.kernel.core.clock.now() / 1000 + 1, UTC)
+                try:
+                    await engine.schedules.create(item.key, at=at, task="pair.Do", inputs=payload)
+                except TreadleError as error:
+                    if error.code != "schedule_exists":
+                        raise
+                return item.key
+            case "agent":
+                return await self._submit_issue(engine, item, number)
+            case kind:
+                options = {"idempotency_key": item.key} | case.options
+                for name in ("idempotency_key", "unique_key"):
+                    if options.get(name) == "same":
+                        options[name] = f"same-{item.key}"
+                if case.payload and kind == "task":
+                    payload = {"settings": {"key": item.key, **case.payload["settings"]}}
+                scope = case.scopes[number % len(case.scopes)]
+                return (await engine.enqueue(NAMES[kind], payload, scope=scope, **options)).id
+
+    def _run_options(self, item: Item) -> dict[str, Any]:
+        return {"idempotency_key": item.key} | self.case.run_options
+
+    async def _submit_issue(self, engine: Engine, item: Item, number: int) -> str:
+        repository = {
+            "id": 1,
+            "name": "loom",
+            "full_name": "ada/loom",
+            "owner": {"login": "ada"},
+            "clone_url": "https://example.org/loom.git",
+            "default_branch": "main",
+        }
+        issue = {"id": number + 1, "number": number + 1, "title": item.key, "body": "", "repository": repository}
+        made = await AgentCoordinator(engine, CONFIG).submit(issue, metadata={"key": item.key}, idempotency_key=item.key)
+        return made.id
+
+    # who else takes part
+
+    async def approve(self, engine: Engine) -> None:
+        """Approve what is asked, every second."""
+        while True:
+            await asyncio.sleep(1)
+            for approval in (await engine.approvals.list()).approvals:
+                await engine.approvals.approve(approval.id, actor="ada")
+
+    async def serve_remotely(self, engine: Engine, process: Process) -> None:
+        """Register as a remote worker, and do what it claims."""
+        remote, lease = engine.kernel.remote_workers, self.story.simulation.lease
+        worker = await remote.register(process.name, handlers=["out.*"], concurrency=2, heartbeat_every=2)
+        while True:
+            for claimed in await remote.claim(worker.id, limit=1, wait_for=2, lease_for=lease):
+                task = claimed.task
+                claim = (worker.id, task.id, task.claim_version)
+                self.attempts[task.id, task.attempt] += 1
+                done = await self.execute(claimed.payload["key"], "default", charge_key=task.id)
+                await _until_answered(lambda claim=claim, done=done: remote.complete(*claim, done))  # type: ignore[misc]
+
+    async def coordinate(self, engine: Engine, process: Process) -> None:
+        """Run a dispatch coordinator."""
+        coordinator = AgentCoordinator(engine, CONFIG, machine=process)
+
+        async def solve(job: Any) -> Any:
+            return await self.execute(job.metadata["key"], "default", charge_key=job.id)
+
+        await coordinator.run(solve, worker_id=process.shown, grace=0)
+
+
+async def _until_answered(call: Any) -> None:
+    while True:
+        try:
+            await call()
+            return
+        except ClaimLost:
+            return
+        except StoreError:
+            await asyncio.sleep(0.5)
+
+
+class Press(Specialist):
+    """An external service."""
+
+    def __init__(self, work: Work, namespace: str) -> None:
+        self._work, self._namespace = work, namespace
+
+    async def start(self, payload: Any, ctx: Context) -> Any:
+        world = self._work.world
+        self._work.story.simulation.faults.began(current_process())  # type: ignore[arg-type]
+        who = f"{self._namespace}/{payload['key']}"
+        self._work.executions[who] += 1
+        return ExternalProductionHandle(await world.ask(world.submit, who, ctx.dispatch_token, 1.5), 1.0)
+
+    async def poll(self, external_job_id: str, ctx: Context) -> Any:
+        world = self._work.world
+        if await world.ask(world.look, external_job_id):
+            return {"key": world.jobs[external_job_id].key.partition("/")[2]}
+        return ExternalProductionHandle(external_job_id, 1.0)
+
+    async def find(self, token: str) -> Any:
+        job_id = await self._work.world.ask(self._work.world.find, token)
+        return None if job_id is None else ExternalProductionHandle(job_id, 1.0)
+
+    async def cancel(self, external_job_id: str) -> None:
+        await self._work.world.ask(self._work.world.stop, external_job_id)
