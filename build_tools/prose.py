@@ -44,7 +44,7 @@ _VAGUE = {"each", "found", "known", "taken", "given", "made", "said", "told", "s
 _LIMIT_WORD = re.compile(r"(^|_)(LONGEST|SHORTEST|MOST|FEW|FEWEST|PATIENCE)(_|$)")
 _ASSERTING = ("assert", "check", "expect", "fail", "raises", "refused", "sees", "skip", "until", "validate", "warns")
 """The first words of functions that assert."""
-_VIRTUAL = "tests/simulation"
+_VIRTUAL = ("tests/simulation", "tests/pairs")
 """Tests whose sleeps pass on a virtual clock."""
 _RELATIVES = {"what", "who", "whoever", "whose", "whom", "whatever"}
 

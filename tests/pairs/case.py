@@ -40,9 +40,8 @@ class Act:
     """A change by an operator, `at` seconds after the start, and again until it succeeds."""
 
     at: float
-    do: Callable[[Operations, list[Item]], Awaitable[Any]]
-    is_logged: bool = True
-    """Whether the log must name the operator."""
+    do: Callable[[Operations, list[Item]], Awaitable[int]]
+    """Returns the number of changes, each of which the log must have, with the operator."""
 
 
 @dataclass(slots=True)
@@ -81,5 +80,5 @@ class Case:
     reasons: set[str] = field(default_factory=set)
     """Codes of which `why` must have named one while work was waiting."""
     ends_within: float = 45.0
-    """Seconds after the submission."""
+    """Seconds after the start, also for what is repaired after 20."""
     fault: Fault = Fault.KILLED

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from tests.pairs.case import Act, Case, Fault, Item
 
 from treadle.engine.operations import Operations
+from treadle.model.errors import IllegalTransition
 
 RUNS = ("function", "workflow")
 TASKS = ("task", "external", "approval", "remote")
@@ -43,77 +44,87 @@ def _set(case: Case, **fields: Any) -> None:
         setattr(case, name, value)
 
 
-def _acts(case: Case, *acts: Act, reasons: tuple[str, ...] = (), **fields: Any) -> None:
+def _acts(case: Case, *acts: Act, **fields: Any) -> None:
     case.acts += acts
-    case.reasons |= {*reasons}
     _set(case, **fields)
 
 
 # operators
 
 
-async def _each(items: list[Item], act: Callable[[str], Any]) -> None:
-    for item in items:
-        if item.id is not None:
-            await act(item.id)
+def _each(case: Case, operation: str) -> Callable[[Operations, list[Item]], Awaitable[int]]:
+    """An operation on every item; returns the number of those that were not refused, because of the state of the item."""
+
+    async def act(api: Operations, items: list[Item]) -> int:
+        changed = 0
+        group = api.runs if case.kind in RUNS else api.tasks
+        for item in items:
+            with contextlib.suppress(IllegalTransition):
+                await getattr(group, operation)(item.id)
+                changed += 1
+        return changed
+
+    return act
 
 
-async def _pause_list(api: Operations, items: list[Item]) -> None:
-    await api.lists.pause("default")
+def _once(group: str, operation: str, *arguments: Any, **options: Any) -> Callable[[Operations, list[Item]], Awaitable[int]]:
+    """One operation on all work."""
 
+    async def act(api: Operations, items: list[Item]) -> int:
+        await getattr(getattr(api, group), operation)(*arguments, **options)
+        return 1
 
-async def _resume_list(api: Operations, items: list[Item]) -> None:
-    await api.lists.resume("default")
-
-
-async def _pause(api: Operations, items: list[Item], runs: bool = False) -> None:
-    await _each(items, api.runs.pause if runs else api.tasks.pause)
-
-
-async def _resume(api: Operations, items: list[Item], runs: bool = False) -> None:
-    await _each(items, api.runs.resume if runs else api.tasks.resume)
-
-
-async def _cancel(api: Operations, items: list[Item], runs: bool = False) -> None:
-    await _each(items, api.runs.cancel if runs else api.tasks.cancel)
-
-
-async def _retry(api: Operations, items: list[Item], runs: bool = False) -> None:
-    await _each(items, api.runs.retry if runs else api.tasks.retry)
-
-
-async def _redrive(api: Operations, items: list[Item]) -> None:
-    await api.dead_letters.retry(everything=True)
-
-
-async def _limit(api: Operations, items: list[Item], handler: str = "pair.Do") -> None:
-    await api.lists.limit_handler(handler, 1)
-
-
-async def _rate(api: Operations, items: list[Item]) -> None:
-    await api.lists.limit_rate("default", "pair.Do", 0.5, burst=1)
+    return act
 
 
 def _paused(case: Case) -> None:
-    _acts(case, Act(0.5, _pause_list), Act(6, _resume_list))
+    _acts(case, Act(0.5, _once("lists", "pause", "default")), Act(6, _once("lists", "resume", "default")))
+
+
+def _limited(case: Case) -> None:
+    _acts(case, Act(0, _once("lists", "limit_handler", "pair.Do", 1)))
+
+
+def _rated(case: Case) -> None:
+    _acts(case, Act(0, _once("lists", "limit_rate", "default", "pair.Do", 0.5, burst=1)))
 
 
 def _canceled(case: Case) -> None:
-    _acts(case, Act(1.5, partial(_cancel, runs=case.kind in RUNS)), end="canceled")
+    _acts(case, Act(1.5, _each(case, "cancel")), end="canceled")
 
 
-def _repaired(case: Case, retry: Any) -> None:
-    _acts(case, Act(20, partial(retry, runs=case.kind in RUNS) if retry is _retry else retry), dies=1)
+def _retried(case: Case) -> None:
+    _acts(case, Act(20, _each(case, "retry")), dies=1)
+
+
+def _redriven(case: Case) -> None:
+    _acts(case, Act(20, _once("dead_letters", "retry", everything=True)), dies=1)
 
 
 def _held(case: Case) -> None:
-    runs = case.kind in RUNS
-    _acts(case, Act(1.2, partial(_pause, runs=runs)), Act(8, partial(_resume, runs=runs)))
+    _acts(case, Act(1.2, _each(case, "pause")), Act(8, _each(case, "resume")))
 
 
 def _collected(case: Case) -> None:
     """Failures that the code of the run collects; a retry of the run repeats them and what followed."""
-    _acts(case, Act(20, partial(_retry, runs=True)), dies=1, collects=True)
+    _retried(case)
+    case.collects = True
+
+
+def _hanging(case: Case) -> None:
+    case.hangs = 1
+    case.options.setdefault("timeout", 2)
+
+
+def _silent(case: Case) -> None:
+    case.hangs = 1
+    case.options["progress_every"] = 0.5
+
+
+def _awaited(case: Case, code: str, **options: Any) -> None:
+    """Options that make tasks wait for a reason that `why` must name."""
+    case.options |= options
+    case.reasons.add(code)
 
 
 HANDLED = ("task", "function", "workflow", "schedule")
@@ -121,22 +132,22 @@ HANDLED = ("task", "function", "workflow", "schedule")
 
 FEATURES = (
     *map(_kind, ("task", "function", "workflow", "external", "approval", "schedule", "remote", "agent")),
-    _option("delay", delay=3),
+    Feature("option", "delay", lambda case: _awaited(case, "delayed", delay=3), TASKS),
     _option("priority", priority=-5),
     _option("idempotency key", idempotency_key="same"),
     _option("unique key", unique_key="same"),
     _option("fairness key", fairness_key="tenant"),
     _option("tags", tags={"customer": "acme"}),
     _option("trace", trace_id="trace-1"),
-    _option("timeout", ("task",), timeout=2),
-    _option("progress deadline", ("task",), progress_every=0.5),
+    _option("timeout", ("task",), timeout=4),
+    Feature("option", "progress deadline", _silent, ("task",)),
     Feature("option", "typed result", lambda case: case.returns.update(count=3.0, extra=None), HANDLED),
     Feature("option", "one named parameter", lambda case: case.payload.update(settings={"colour": "red"}), ("task",)),
-    Feature("option", "collected failures", _collected, RUNS),
+    Feature("option", "collected failures", _collected, ("function",)),
     Feature("option", "forgotten await", lambda case: _set(case, forgets=True, end="failed", error="never_awaited"), ("function",)),
-    Feature("limit", "limit of a key", lambda case: case.options.update(limit_key="few", limit=1), ("task",)),
-    Feature("limit", "limit of a handler", lambda case: _acts(case, Act(0, _limit)), HANDLED),
-    Feature("limit", "rate", lambda case: _acts(case, Act(0, _rate)), HANDLED),
+    Feature("limit", "limit of a key", lambda case: _awaited(case, "over_limit", limit_key="few", limit=1), ("task",)),
+    Feature("limit", "limit of a handler", _limited, HANDLED),
+    Feature("limit", "rate", _rated, HANDLED),
     Feature("limit", "paused list", _paused),
     Feature("place", "scopes", lambda case: _set(case, scopes=("a", "b")), ("external",)),
     Feature(
@@ -146,9 +157,9 @@ FEATURES = (
     Feature("place", "older server", lambda case: _set(case, old_server=True)),
     Feature("end", "raises once", lambda case: _set(case, raises=1), HANDLED),
     Feature("end", "canceled", _canceled, ("task", *RUNS, "external", "approval", "remote")),
-    Feature("end", "hangs", lambda case: (_set(case, hangs=1), case.options.setdefault("timeout", 2)) and None, ("task",)),
-    Feature("repair", "retry", lambda case: _repaired(case, _retry), ("task", *RUNS)),
-    Feature("repair", "dead letters", lambda case: _repaired(case, _redrive), ("task",)),
+    Feature("end", "hangs", _hanging, ("task",)),
+    Feature("repair", "retry", _retried, ("task", *RUNS)),
+    Feature("repair", "dead letters", _redriven, ("task",)),
     Feature("repair", "pause and resume", _held, ("task", *RUNS)),
     *(Feature("fault", fault.value, lambda case, fault=fault: _set(case, fault=fault)) for fault in Fault),
 )

@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tests.pairs.case import Case, Fault, Item
+from tests.pairs.case import Case, Item
 from tests.pairs.faults import PairSimulation
 from tests.pairs.promises import Watcher, check_end
 from tests.pairs.work import Work
+from tests.simulation.recording import Recording
+from tests.simulation.replay import TABLES
 
 from treadle import Engine
 from treadle.engine.machine import has_ended
 from treadle.engine.operations import Operations
 from treadle.kernel.telemetry.events import LoopError, TelemetryEvent
 from treadle.model.access import Access, Scope
-from treadle.model.errors import IllegalTransition, NotFound, StoreError
+from treadle.model.errors import NotFound, StoreError
 from treadle.settings import Settings
 from treadle.testing.simulation import Process, VirtualClock
 
@@ -50,6 +52,8 @@ class Story:
     simulation: PairSimulation
     items: list[Item] = field(default_factory=list)
     done_acts: int = 0
+    changes: int = 0
+    """Changes by operators that were not refused."""
 
     def __post_init__(self) -> None:
         self.work = Work(self)
@@ -65,8 +69,9 @@ class Story:
         simulation.on_event.append(self._event)
         simulation.faults.stop_gracefully = lambda process: process.spawn(self._stop(process)) and None
         actors = [asyncio.create_task(self._keep(name, activity)) for name, activity in self._actors()]
-        while simulation.loop.time() < GIVE_UP_AFTER and not simulation.problems and not await self.watcher.look():
+        while simulation.loop.time() < GIVE_UP_AFTER and not simulation.problems and not await self.watcher.look():  # noqa: ASYNC110
             await asyncio.sleep(1)
+        self.ended_at = simulation.loop.time()
         await asyncio.sleep(2)
         await check_end(self)
         self._over = True
@@ -83,14 +88,16 @@ class Story:
                 name = "server" if case.same_pid else f"server{number}"
                 actors.append((name, partial(self._serve, namespace=namespace, scope=scope)))
             actors.append(("client", partial(self._submit, namespace=namespace)))
+            if case.acts:
+                actors.append(("operator", partial(self._operate, namespace=namespace)))
+        if case.same_pid:
+            actors.append(("server", partial(self._serve, namespace="default", scope=None, joins_at=1.0)))
         if case.old_server:
             actors.append(("old", partial(self._serve, namespace="default", scope=None, is_old=True)))
-        if case.acts:
-            actors.append(("operator", self._operate))
         beside = {"approval": self.work.approve, "remote": self.work.serve_remotely, "agent": self.work.coordinate}
         if case.kind in beside:
-            for namespace in case.namespaces:
-                actors.append((case.kind, partial(self._beside, namespace=namespace, act=beside[case.kind])))
+            act = beside[case.kind]
+            actors += [(case.kind, partial(self._beside, namespace=namespace, act=act)) for namespace in case.namespaces]
         return actors
 
     async def _keep(self, name: str, activity: Callable[[Process], Coroutine[Any, Any, None]]) -> None:
@@ -116,7 +123,11 @@ class Story:
 
     # processes
 
-    async def _serve(self, process: Process, *, namespace: str, scope: str | None, is_old: bool = False) -> None:
+    async def _serve(
+        self, process: Process, *, namespace: str, scope: str | None, is_old: bool = False, joins_at: float = 0
+    ) -> None:
+        """Offer everything, except in an older release; `joins_at` is in seconds, while others work."""
+        await asyncio.sleep(joins_at)
         engine = self.engine(process, namespace)
         if not is_old:
             self.work.offer(engine, namespace, scope)
@@ -143,16 +154,15 @@ class Story:
             process.tell(f"submitted {item.key} as {item.id[-6:]}")
         await asyncio.Event().wait()
 
-    async def _operate(self, process: Process) -> None:
-        engine = self.engine(process)
+    async def _operate(self, process: Process, *, namespace: str) -> None:
+        engine = self.engine(process, namespace)
         await self._until_done(engine.open)
-        api = Operations(engine, ADA)
-        while self.done_acts < len(self.case.acts):
-            act = self.case.acts[self.done_acts]
+        api, own = Operations(engine, ADA), [item for item in self.items if item.namespace == namespace]
+        for act in self.case.acts:
             await asyncio.sleep(max(act.at - self.simulation.loop.time(), 0.1))
-            own = [item for item in self.items if item.namespace == "default"]
-            process.tell(f"act {self.done_acts}")
-            await self._until_done(partial(act.do, api, own))
+            while any(item.id is None for item in own):  # noqa: ASYNC110 - an operator looks
+                await asyncio.sleep(0.1)
+            self.changes += await self._until_done(partial(act.do, api, own))
             self.done_acts += 1
         await asyncio.Event().wait()
 
@@ -165,7 +175,7 @@ class Story:
             process.crash(f"gives up: {error}")
 
     async def _until_done(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Repeat a call until the store has answered; a refusal of what is done or over already counts as done."""
+        """Repeat a call until the store has answered."""
         while True:
             try:
                 return await call()
@@ -173,25 +183,27 @@ class Story:
                 await asyncio.sleep(0.3)
             except NotFound:
                 await asyncio.sleep(1)  # nothing has failed yet
-            except IllegalTransition:
-                return None  # it is done, or over, already
 
     def _event(self, process: Process, event: TelemetryEvent) -> None:
         if isinstance(event, LoopError) and "cut" not in event.error and "connection" not in event.error:
             self.simulation.wrong(f"{process.shown}: {event.loop}: {event.error}")
 
 
-def play(case: Case, seed: int = 1, on_done: Callable[..., None] | None = None) -> PairSimulation:
-    """Play the history of a case; `problems` of the simulation lists the broken promises."""
-    simulation = PairSimulation(seed, case.fault)
-    if on_done is not None:
-        simulation.on_done.append(on_done)
+def play(case: Case, recording: Recording | None = None) -> PairSimulation:
+    """Play the history of a case, and record its store; `problems` of the simulation lists the broken promises."""
+    simulation = PairSimulation(1, case.fault)
     story = Story(case, simulation)
+
+    async def record_play(simulation: PairSimulation) -> None:
+        await story.play(simulation)
+        if recording is not None:
+            await simulation.end()
+            await recording.keep_tables(simulation.store, TABLES)
+
+    if recording is not None:
+        simulation.on_done.append(recording.hear)
     try:
-        simulation.run(story.play)
+        simulation.run(record_play)
     except Exception as error:  # the history itself broke: that is a finding, too
         simulation.wrong(f"the history ended with {error!r}")
     return simulation
-
-
-__all__ = ["Fault", "Story", "play"]

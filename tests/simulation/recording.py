@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.simulation.faults import FaultySimulation
 from tests.simulation.history import HISTORY_TIMEOUT, History, Report, report_of
 
+from treadle.stores.sqlite import SqliteStore
 from treadle.testing.simulation import Process
 
 Row = dict[str, Any]
@@ -32,6 +34,16 @@ class Recording:
     calls: list[Call] = field(default_factory=list)
     tables: dict[str, list[Row]] = field(default_factory=dict)
 
+    async def keep_tables(self, store: SqliteStore, tables: Sequence[str]) -> None:
+        """Read the rows of the tables."""
+
+        def read(connection: Any) -> None:
+            for table in tables:
+                rows = connection.execute(f"select * from {table}").fetchall()
+                self.tables[table] = [dict(zip(_names(connection, table), row, strict=True)) for row in rows]
+
+        await store._database.writer.call(read)
+
     def hear(self, process: Process, name: str, arguments: tuple[Any, ...], options: dict[str, Any], answer: Any) -> None:
         """Record a call. Workers and `open_values` change the tasks they receive, so these are copied."""
         kept = copy.deepcopy(answer)
@@ -49,14 +61,7 @@ def record(seed: int, tables: tuple[str, ...]) -> tuple[Recording, Report]:
     async def play(simulation: FaultySimulation) -> None:
         await history.play(simulation)
         await simulation.end()
-
-        def read(connection: Any) -> None:
-            for table in tables:
-                cursor = connection.execute(f"select * from {table}")
-                rows = cursor.fetchall()
-                recording.tables[table] = [dict(zip(_names(connection, table), row, strict=True)) for row in rows]
-
-        await simulation.store._database.writer.call(read)
+        await recording.keep_tables(simulation.store, tables)
 
     simulation.run(play)
     return recording, report_of(simulation, history)

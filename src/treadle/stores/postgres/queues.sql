@@ -18,9 +18,9 @@ lock table lists in share row exclusive mode;
 
 -- name: next_token_for(queue_ids) on hot
 -- Return the milliseconds until a token arrives for those of the queues $1 that have a rate and ready tasks, and are not
--- paused.
-select min(greatest(0, ceil((1 - least(burst, tokens + rate * greatest((select treadle_now()) - tokens_at, 0) / 1000)) * 1000 /
-  rate)))
+-- paused. A millionth is for errors of rounding, as in model/lists.py.
+select min(greatest(0, ceil((1 - 0.000001 - least(burst, tokens + rate * greatest((select treadle_now()) - tokens_at, 0) / 1000))
+  * 1000 / rate)))
 from queues
 where slowed and rate is not null and not paused and id = any ($1::integer[])
   and exists (select from tasks where tasks.queue_id = queues.id and owner_id is null and wake_at is null and blocked_by = 0);
