@@ -41,7 +41,7 @@ class Container(Process):
         return f"box-{self.pid} 1:{self.pid}"
 
     def has_ended(self, identity: str) -> bool | None:
-        return has_ended(identity, f"box-{self.pid}")
+        return False if identity == self.identity() else has_ended(identity, f"box-{self.pid}")
 
 
 @dataclass
