@@ -20,7 +20,9 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypeVar
 
 import msgspec
@@ -111,9 +113,9 @@ class Driver:
         """The steps that started child runs with a policy."""
         self.updates: dict[str, str] = {}
         """Names of the updates that the function has received and not answered, by id."""
-        self._unawaited: dict[int, tuple[object, str, str, int]] = {}
-        """The operations that the code has created and not awaited, each with its name, file and line; a coroutine stays until the
-        next one is created."""
+        self._unawaited: dict[int, tuple[object, str, CodeType, int]] = {}
+        """The operations that the code has created and not awaited, each with its kind, and code and position of its creation; a
+        coroutine stays until the next one is created."""
         self._started = False
         self._ended: tuple[Any, BaseException | None] | None = None
 
@@ -160,12 +162,12 @@ class Driver:
 
     # operations that nobody awaits
 
-    def note_created(self, operation: object, name: str) -> None:
-        """Note an operation, which the code must await before it ends."""
-        frame = sys._getframe(2)
+    def note_created(self, operation: object, kind: str, depth: int = 4) -> None:
+        """Note an operation, which the code must await before it ends; its caller is at least that many frames away."""
+        frame = sys._getframe(depth)
         while frame.f_code.co_filename.startswith(_OWN) and frame.f_back is not None:
             frame = frame.f_back
-        self._unawaited[id(operation)] = (operation, name, frame.f_code.co_filename, frame.f_lineno)
+        self._unawaited[id(operation)] = (operation, kind, frame.f_code, frame.f_lasti)  # its line is slow to find
 
     def note_begun(self, operation: object) -> None:
         """Note that the operation is awaited, or part of another one."""
@@ -176,7 +178,7 @@ class Driver:
         for part in parts:
             self.note_begun(part)
         self._unawaited = {key: noted for key, noted in self._unawaited.items() if _is_unawaited(noted[0])}
-        self.note_created(code, name)
+        self.note_created(code, name, depth=3)
         return code
 
     def find_forgotten(self) -> InvalidInput | None:
@@ -187,7 +189,7 @@ class Driver:
         for operation, *_ in forgotten:
             if inspect.iscoroutine(operation):
                 operation.close()  # Python need not warn of it, too
-        places = [f"{name} ({Path(file).name}, line {line})" for _, name, file, line in forgotten[:_NAMED]]
+        places = [_place(*noted) for noted in forgotten[:_NAMED]]
         more = f" and {len(forgotten) - _NAMED} more" if len(forgotten) > _NAMED else ""
         return InvalidInput(
             f"The function {self.execution.function.name} ended without awaiting {', '.join(places)}{more}, so it did not happen. "
@@ -440,6 +442,13 @@ def _ended_early(unreached: Recorded, error: BaseException | None) -> Problem:
         )
     now = "the end of the function" + ("" if error is None else f" by {type_name(error)}: {error_text(error)}")
     return diverged(unreached.place, f"{unreached.kind} {unreached.name}", now)
+
+
+def _place(operation: object, kind: str, code: CodeType, position: int) -> str:
+    """Return the name of an operation, with the file and the line of its creation."""
+    name = getattr(operation, "name", "")
+    line = next(islice(code.co_positions(), position // 2, None))[0]
+    return f"{kind if name == kind else f'{kind} {name}'.rstrip()} ({Path(code.co_filename).name}, line {line})"
 
 
 def _is_unawaited(operation: object) -> bool:

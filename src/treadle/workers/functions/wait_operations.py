@@ -47,7 +47,7 @@ class Operation:
         self.driver, self.kind, self.name, self.key = driver, kind, name, key
         self.load: Callable[[Json], Any] | None = None
         """Converts the recorded value to its type."""
-        driver.note_created(self, kind if kind == name else f"{kind} {name}")
+        driver.note_created(self, kind)
 
     def __await__(self) -> Generator[Any, None, Any]:
         self.driver.note_begun(self)
