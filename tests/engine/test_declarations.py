@@ -91,7 +91,8 @@ async def test_two_releases_of_a_rolling_deployment_do_not_fight(url: str):
         assert await limits_of(new) == {"stripe": (4, 1.5, 2)}
         assert await crons_of(new) == {"nightly": "0 4 * * *"}
         assert (await new.kernel.verify()).holds
-        (entry,) = (await new.schedules.transitions("nightly")).transitions
+        created, entry = (await new.schedules.transitions("nightly")).transitions
+        assert (created.transition, created.actor) == ("create", "program:shop")
         assert (entry.transition, entry.actor) == ("edit", "program:shop")
 
 

@@ -49,7 +49,7 @@ async def test_runs_show_their_activity_and_are_filtered_and_counted_by_it(scree
             return [step.state for step in (await service.steps.list(lost)).steps] == ["running"]
 
         async def settled() -> bool:
-            counts = (await service.runs.counts()).activity
+            counts = (await service.runs.counts()).activities
             return {name: count for name, count in counts.items() if count} == {
                 "running": 1,
                 "sleeping": 2,
