@@ -105,7 +105,7 @@ async def test_runs_are_filtered_by_state_search_and_activity(scene: Scene):
     assert await found(workflow="tea.Other") == []
     assert await found(kind="function") == []
     assert (await found(activity="waiting_for_worker"), await found(activity="sleeping")) == ([2, 1], [])
-    assert (await scene.api.runs.counts()).activity == dict.fromkeys(map(str, ActivityKind), 0) | {"waiting_for_worker": 2}
+    assert (await scene.api.runs.counts()).activities == dict.fromkeys(map(str, ActivityKind), 0) | {"waiting_for_worker": 2}
     assert await found(search=runs[0].id, activity="waiting_for_worker") == []  # a finished run does nothing
     assert await found(task_list="l1") == [1]
     assert await found(root_id=runs[1].id) == [1]
