@@ -15,6 +15,7 @@ from tests.engines import port_of
 from tests.limits import BOUND
 
 from treadle import Engine
+from treadle.agents import Evaluator, Persistence, RegistryRunner, RegistryRunnerConfig, agent
 from treadle.interfaces.cli import host
 from treadle.interfaces.cli.host import opened
 from treadle.interfaces.http.server import HttpOptions
@@ -181,5 +182,33 @@ async def starts(at: int, monkeypatch: pytest.MonkeyPatch) -> bool:
 async def test_a_connection_cut_at_any_call_of_the_start_up_does_not_end_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     at = 0
     while await starts(at, monkeypatch):
+        at += 1
+    assert at > 5
+
+
+def agent_starts(at: int) -> bool:
+    """Run an agent whose store is cut at that call of its start-up; return whether there was such a call."""
+    cut = Cut(at)
+    persistence = Persistence(engine=Engine("memory://", settings=Settings(), store_of=cut.store_of))
+    cut.remaining, cut.opened = at, True
+    runner = RegistryRunner(persistence, Evaluator(persistence), RegistryRunnerConfig())
+    reached: list[bool] = []
+
+    def started() -> None:
+        reached.append(cut.remaining < 0)
+        runner.stop()
+
+    runner.on_started = started
+    try:
+        runner.start()
+    finally:
+        persistence.close()
+    return reached[-1]
+
+
+def test_a_connection_cut_at_any_call_of_the_start_up_does_not_end_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "_STARTING", Backoff(0.001, 0.001))
+    at = 0
+    while agent_starts(at):
         at += 1
     assert at > 5

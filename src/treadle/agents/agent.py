@@ -9,7 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
+from itertools import count
+from typing import Any, TypeVar
 
 from treadle.agents.config import AgentPollerConfig
 from treadle.agents.connection import LEASE_FOR, Connection, forbid_event_loop
@@ -20,15 +21,20 @@ from treadle.agents.persistence import Persistence
 from treadle.kernel.queue.decide import TaskDecision, refusal
 from treadle.kernel.runs.flows import missing_handlers
 from treadle.kernel.store.units import DONE, Finish, UnitAnswer
-from treadle.model.errors import InvalidInput, Refused, StoreError, TreadleError
+from treadle.model.errors import InvalidInput, Refused, StoreError, StoreUnavailable, TreadleError
 from treadle.model.names import HANDLER, is_function
 from treadle.model.outcomes import Failed, Outcome, Problem, Retry, Succeeded
+from treadle.model.retry import Backoff
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.text import safe_logger
 from treadle.model.values import decode
 from treadle.workers.context import Context, RegisteredHandler, Registry
 
+T = TypeVar("T")
+
+_STARTING = Backoff(0.5, 15.0)
+"""Seconds between attempts to start while the store cannot be reached."""
 _log = safe_logger("treadle.agents")
 
 
@@ -276,7 +282,7 @@ class Agent:
             self._stop.clear()
         try:
             self._profile.error = None
-            self.prepare()
+            self._until_reachable(self.prepare)
             self._serve()
         except Exception as error:
             self._store_error(error)
@@ -381,8 +387,19 @@ class Agent:
         except StoreError as error:  # the work is done; only its settlement failed
             _log.warning("%d line(s) about task %s could not be stored: %s", len(lines), task.id, error)
 
-    def _serve(self) -> None:
-        config, run = self._config, self._persistence.run
+    def _until_reachable(self, step: Callable[[], T]) -> T:
+        """Repeat a step of the start while the store cannot be reached, and the agent is not stopped."""
+        for failures in count():
+            try:
+                return step()
+            except StoreUnavailable as error:
+                if error.rejected or self._stop.wait(_STARTING.delay(failures)):
+                    raise
+                _log.warning("starting: %s", error)
+        raise AssertionError
+
+    def _start_host(self) -> AgentHost:
+        config = self._config
         host = AgentHost(
             self._persistence.kernel,
             self._profile,
@@ -398,8 +415,11 @@ class Agent:
             beat_every=config.heartbeat_interval_ms / 1000,
             poll_every=config.poll_interval_ms / 1000,
         )
-        run(host.start())
-        self._host = host
+        self._persistence.run(host.start())
+        return host
+
+    def _serve(self) -> None:
+        self._host = host = self._until_reachable(self._start_host)
         try:
             self.on_started()
             self.until_stopped(self._stop)
@@ -408,7 +428,7 @@ class Agent:
             raise
         finally:
             self._host, self._stopping = None, host
-            run(host.stop())
+            self._persistence.run(host.stop())
             self._stopping = None
 
     def _store_error(self, error: Exception) -> None:
