@@ -590,3 +590,19 @@ async def test_an_effect_in_progress_is_logged_as_unknown_when_its_claim_ends(
         (found,) = [each for each in (await engine.kernel.effects.list(task_id=task_id)).effects if each.attempt == 1]
         assert (found.task_id, found.action) == (task_id, "charge")
         assert (await engine.kernel.verify()).problems == ()
+
+
+@pytest.mark.parametrize("forgotten", [0, 1])
+async def test_a_handler_that_does_not_await_an_effect_fails(engine: Engine, forgotten: int) -> None:
+    calls: list[str] = []
+
+    @engine.handler("pay", retry=AT_ONCE)
+    async def pay(payload: Any, ctx: Context) -> None:
+        effects = [ctx.effect(action, lambda action=action: calls.append(action)) for action in ("charge", "mail")]  # type: ignore[misc]
+        await effects[1 - forgotten]
+
+    async with engine, engine.worker():
+        with pytest.raises(TaskFailed, match=f"The effect {('charge', 'mail')[forgotten]} was not awaited") as raised:
+            await engine.result(await engine.enqueue("pay"))
+    assert raised.value.error_code == "never_awaited"
+    assert calls == [("mail", "charge")[forgotten]]

@@ -224,7 +224,9 @@ async def _invoke(handler: RegisteredHandler, context: Context, executor: Execut
     arguments = (payload, context)[: handler.arguments]
     if handler.isolation == "thread":
         return await executor.in_thread(handler, arguments)
-    return await noted(handler.name, handler.call(*arguments))
+    returned = await noted(handler.name, handler.call(*arguments))
+    context.check_awaited()
+    return returned
 
 
 def outcome_of(returned: Any) -> Outcome:

@@ -366,8 +366,8 @@ class Context:
 
         Exceptions of `call` propagate. Only `EffectFailed`, `NonRetryable` and errors of HTTP clients with a status below 500
         mean that the effect did not happen (unless their type is in `unknown`). If the outcome of an earlier attempt is
-        unknown, the next one calls again, with a new `idempotency_key` and the same `dedupe_key`, and the log records
-        `tool_call.unknown`. With `on_unknown="fail"` it raises `EffectUnknown` instead, until an operator retries the task.
+        unknown, the next one calls again, with the same `idempotency_key`, and the log records `tool_call.unknown`.
+        With `on_unknown="fail"` it raises `EffectUnknown` instead, until an operator retries the task.
         """
         try:
             asyncio.get_running_loop()
@@ -375,7 +375,15 @@ class Context:
             raise NonRetryable(
                 "ctx.effect(...) is for async handlers; use ctx.effect_blocking(...) in sync handlers.", "effect_unavailable"
             ) from None
-        return self._own_effects().perform(action, call, request, key, unknown, on_unknown)
+        effects = self._own_effects()
+        code = effects.perform(action, call, request, key, unknown, on_unknown)
+        effects.created.append((code, action))
+        return code
+
+    def check_awaited(self) -> None:
+        """Raise `NonRetryable` if the handler has returned without awaiting an effect."""
+        if self._effects is not None:
+            self._effects.check_awaited()
 
     def effect_blocking(
         self,

@@ -42,7 +42,7 @@ from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.units import Keep, Row, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Clock
-from treadle.model.errors import ClaimLost, InvalidInput, StoreError
+from treadle.model.errors import ClaimLost, InvalidInput, NonRetryable, StoreError
 from treadle.model.records import STREAM_LIMIT, EffectOutcome
 from treadle.model.retry import STORE_BACKOFF
 from treadle.model.tasks import Claim, Task
@@ -96,7 +96,7 @@ class EffectKernel:
 class AttemptEffects:
     """The effects of one attempt."""
 
-    __slots__ = ("_kernel", "_slots", "_task", "_token")
+    __slots__ = ("_kernel", "_slots", "_task", "_token", "created")
 
     def __init__(self, kernel: EffectKernel, task: Task, token: Claim) -> None:
         self._kernel = kernel
@@ -104,6 +104,16 @@ class AttemptEffects:
         self._token = token
         self._slots: dict[str, list[bool]] = {}
         """Identical effects, by the hash of action, request and key."""
+        self.created: list[tuple[Coroutine[Any, Any, Any], str]] = []
+        """The async effects that the handler has created, with their actions."""
+
+    def check_awaited(self) -> None:
+        """Raise `NonRetryable` if an async effect was created and never awaited."""
+        for code, action in self.created:
+            if inspect.getcoroutinestate(code) == inspect.CORO_CREATED:
+                code.close()
+                message = f"The effect {action} was not awaited, so it did not happen: write `await ctx.effect(...)`."
+                raise NonRetryable(message, "never_awaited")
 
     async def perform(
         self, action: str, call: Callable[[], Any], request: Json, key: str | None, unknown: _Types, on_unknown: str

@@ -98,7 +98,7 @@ CODES: dict[type[TreadleError], dict[str, str]] = {
         "handlers_broken": "the module of `--handlers` raises when it is imported",
         "handlers_not_found": "the module of `--handlers` cannot be loaded, or contains no engine",
         "invalid_inputs": "inputs that do not fit the parameters of a workflow",
-        "never_awaited": "a durable function ended without awaiting an operation that it created",
+        "never_awaited": "a durable function or a handler ended without awaiting an operation of `ctx` that it created",
         "not_over_http": "a command that needs the store was given a server",
         "project_exists": "a file of the new project is already there",
         "repeated_key": "an explicit key that a function has given to two steps",
