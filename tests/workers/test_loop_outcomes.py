@@ -255,7 +255,7 @@ async def test_a_finished_task_is_settled_once_the_store_is_available_again(shop
     shop.start()
     task_id = await shop.enqueue()
     for count, delay in enumerate((0.1, 0.2, 0.4), start=1):
-        await shop.events.heard(StoreTrouble, count, activity="settling")
+        await shop.events.heard(StoreTrouble, count, doing="settling")
         await until(lambda: shop.clock.sleeping > 0)
         shop.clock.advance(delay)
     assert (await shop.settled(task_id)).state == TaskState.COMPLETED

@@ -225,7 +225,7 @@ async def _invoke(handler: RegisteredHandler, context: Context, executor: Execut
     if handler.isolation == "thread":
         return await executor.in_thread(handler, arguments)
     returned = await noted(handler.name, handler.call(*arguments))
-    context.check_awaited()
+    context._check_awaited()
     return returned
 
 

@@ -380,7 +380,7 @@ class Context:
         effects.created.append((code, action))
         return code
 
-    def check_awaited(self) -> None:
+    def _check_awaited(self) -> None:
         """Raise `NonRetryable` if the handler has returned without awaiting an effect."""
         if self._effects is not None:
             self._effects.check_awaited()
