@@ -158,7 +158,10 @@ def states_page() -> str:
         parts += [
             f"### {machine.entity} `{state}`{_ending(machine, state)}\n\n{_transitions(machine, state)}" for state in machine.states
         ]
-    shown = [("running", "has an owner: a worker executes it"), ("paused", "is held: by an operator, its run, its list or a limit")]
+    shown = [
+        ("running", "has an owner: a worker executes it"),
+        ("paused", "is blocked: by an operator, its run, its list or a limit"),
+    ]
     parts.append("## Shown states of a task\n\n" + "\n".join(f"- `{name}`: {text}." for name, text in shown))
     parts.append(
         "## Shown states of a step\n\nA run that is canceled abandons its steps in place: their rows keep the states they had, "

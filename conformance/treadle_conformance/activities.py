@@ -33,8 +33,8 @@ REQUEUED: tuple[tuple[ActivityKind, dict[str, Any]], ...] = (
     ),
     (ActivityKind.WAITING_FOR_WORKER, {}),
     (ActivityKind.WAITING_FOR_WORKER, {"activity": "sleeping"}),
-    (ActivityKind.HELD, {"blocked_by": BlockReason.TASK_PAUSED, "delay": DUE_IN}),
-    (ActivityKind.HELD, {"blocked_by": BlockReason.OVER_LIMIT}),
+    (ActivityKind.BLOCKED, {"blocked_by": BlockReason.TASK_PAUSED, "delay": DUE_IN}),
+    (ActivityKind.BLOCKED, {"blocked_by": BlockReason.OVER_LIMIT}),
 )
 """The activity of a run with one task, requeued like this."""
 
@@ -129,10 +129,10 @@ async def test_live_tasks_are_found_by_their_steps(store: Store, clock: StoreClo
 async def test_a_paused_run_or_list_holds_its_work(store: Store) -> None:
     run = await begin(store, ROOT, tasks=[ROOT])
     await store.commit([Unit(rows=(BlockRun(run.id, True), RunTransition(run.id, "pause", "running", "paused")))])
-    assert await activity(store, run) == {ActivityKind.HELD: 1}
+    assert await activity(store, run) == {ActivityKind.BLOCKED: 1}
     waiting = await begin(store, ROOT, tasks=[ROOT])
     await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
-    assert await activity(store, waiting) == {ActivityKind.HELD: 1}
+    assert await activity(store, waiting) == {ActivityKind.BLOCKED: 1}
 
 
 async def test_takeovers_of_a_run_are_listed_with_the_owners_that_lost_its_tasks(store: Store, clock: StoreClock) -> None:

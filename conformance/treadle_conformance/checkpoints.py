@@ -67,12 +67,12 @@ async def test_a_checkpoint_of_a_lost_claim_stores_nothing(store):
 async def test_a_checkpoint_of_a_paused_run_is_stored_and_reported_as_held(store, mixed):
     run, task = await begin_function(store)
     free, other = await begin_function(store)
-    await write(store, BlockRun(run.id, held=True))
+    await write(store, BlockRun(run.id, blocked=True))
     units = [checkpoint(task, new_step(run, "s")), checkpoint(other, new_step(free, "s"))]
     if mixed:
         units.append(Unit(tasks=(new_task(),)))
     answers = await store.commit(units)
-    assert [(answer.verdict, answer.held) for answer in answers[:2]] == [("done", True), ("done", False)]
+    assert [(answer.verdict, answer.run_paused) for answer in answers[:2]] == [("done", True), ("done", False)]
     assert answers[1] == DONE
     assert list(await bodies(store, run)) == ["s"]
 
@@ -138,12 +138,12 @@ async def test_the_answer_to_a_unit_that_keeps_its_task_reports_a_paused_run(sto
     more = (PutSteps(run.id, (new_step(run, "s"),), 1),) if rows else ()
     kept = Unit(task.claim, Keep('{"half":1}'), rows=more)
     assert await store.commit([kept]) == [DONE]
-    await write(store, BlockRun(run.id, held=True))
+    await write(store, BlockRun(run.id, blocked=True))
     (answer,) = await store.commit([kept])
-    assert (answer.verdict, answer.held) == ("done", True)
+    assert (answer.verdict, answer.run_paused) == ("done", True)
     (answer,) = await store.commit([Unit(task.claim, tasks=(new_task(),))])
-    assert (answer.verdict, answer.held, len(answer.queue_ids)) == ("done", True, 1)
-    await write(store, BlockRun(run.id, held=False))
+    assert (answer.verdict, answer.run_paused, len(answer.queue_ids)) == ("done", True, 1)
+    await write(store, BlockRun(run.id, blocked=False))
     assert await store.commit([kept]) == [DONE]
 
 

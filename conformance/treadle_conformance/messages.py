@@ -160,11 +160,11 @@ async def test_a_task_that_awaits_a_person_is_not_woken(store):
 async def test_a_function_of_a_paused_run_wakes_on_resume(store):
     run, task = await begin_function(store)
     run = await wait_for_messages(store, run, task, 1)
-    await write(store, BlockRun(run.id, held=True))
+    await write(store, BlockRun(run.id, blocked=True))
     assert (await tell(store, new_message(run))).queue_ids == ()
     assert (await get(store, task.id)).wake_at is None
     assert await claim(store) == []
-    assert (await write(store, BlockRun(run.id, held=False))).queue_ids == (await queue_of_work(store),)
+    assert (await write(store, BlockRun(run.id, blocked=False))).queue_ids == (await queue_of_work(store),)
     assert [each.id for each in await claim(store)] == [task.id]
 
 

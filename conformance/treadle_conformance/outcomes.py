@@ -147,8 +147,8 @@ async def test_effects_in_progress_become_unknown_with_the_end_of_their_claim(st
 async def test_an_effect_becomes_unknown_once(store, clock):
     _, task = await begin_function(store)
     await begin_effects(store, task, "a", "b")
-    doubted = outcome(task.root_id, idempotency_key="a", task_id=task.id)
-    await store.commit([Unit(task.claim, Keep(None, "tool_call.unknown", "{}"), rows=(PutOutcome(doubted, doubted=True),))])
+    in_doubt = outcome(task.root_id, idempotency_key="a", task_id=task.id)
+    await store.commit([Unit(task.claim, Keep(None, "tool_call.unknown", "{}"), rows=(PutOutcome(in_doubt, in_doubt=True),))])
     await expire(store, clock, task)
     (again,) = await store.tasks.claim([task.queue_id], "owner-2", MINUTE, 1)
     await expire(store, clock, again)
@@ -168,8 +168,8 @@ async def test_unknown_effects_are_listed_newest_first(store, clock):
     run, task = await begin_function(store)
     for key in "abc":
         await begin_effects(store, task, key)
-        doubted = outcome(task.root_id, idempotency_key=key, task_id=task.id)
-        await store.commit([Unit(task.claim, rows=(PutOutcome(doubted, doubted=True),))])
+        in_doubt = outcome(task.root_id, idempotency_key=key, task_id=task.id)
+        await store.commit([Unit(task.claim, rows=(PutOutcome(in_doubt, in_doubt=True),))])
         await clock.advance(key == "b")
     other = await put_and_claim(store)
     await begin_effects(store, other, "d")

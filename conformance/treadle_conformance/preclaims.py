@@ -92,7 +92,7 @@ async def test_sending_it_again_changes_nothing(store):
     assert (await get(store, preclaimed.id)).finished
 
 
-@pytest.mark.parametrize("fields", [{"delay": 500}, {"blocked_by": BlockReason.TASK_PAUSED}], ids=["waits", "held"])
+@pytest.mark.parametrize("fields", [{"delay": 500}, {"blocked_by": BlockReason.TASK_PAUSED}], ids=["waits", "blocked"])
 async def test_the_preclaim_of_a_task_that_is_not_ready_is_ignored(store, fields):
     preclaimed = new_task(preclaimed=MINE, **fields)
     await put(store, preclaimed)

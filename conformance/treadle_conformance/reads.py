@@ -178,7 +178,7 @@ async def test_depths_count_ready_running_waiting_and_held_tasks(store, clock):
     (depth,) = await store.tasks.list_depths()
     assert depth.queue == WORK
     assert depth.queue_id == (await store.tasks.queue_ids([WORK]))[WORK]
-    assert (depth.ready, depth.running, depth.waiting, depth.held, depth.paused) == (2, 1, 2, 1, 1)
+    assert (depth.ready, depth.running, depth.waiting, depth.blocked, depth.paused) == (2, 1, 2, 1, 1)
     assert depth.oldest_due_at == oldest_at
 
 

@@ -28,7 +28,7 @@ FEATURES = (
         "limits",
         "operator_limits",
         "key_rates",
-        "turns",
+        "fairness",
         "lists",
         "reads",
         "dead_letters",

@@ -20,7 +20,7 @@ async def test_internal_engine_tasks_are_not_counted_as_waiting(scene: Scene):
     async with scene.engine.worker():
         await scene.engine.schedules.create("nightly", cron="0 3 * * *", task="greet")
         status = await scene.api.system.status()
-    assert (status.tasks.waiting, status.tasks.held, status.engine_tasks >= 2) == (0, 0, True)
+    assert (status.tasks.waiting, status.tasks.blocked, status.engine_tasks >= 2) == (0, 0, True)
 
 
 async def test_pending_work_is_counted_and_unserved_tasks_are_problems(scene: Scene):

@@ -201,7 +201,7 @@ class Run:
         try:
             depths = [depth for depth in await engine.kernel.store.tasks.list_depths() if depth.queue.kind != PRUNE]
             live = f"{sum(each.ready for each in depths)} ready, {sum(each.running for each in depths)} running, "
-            live += f"{sum(each.waiting + each.held for each in depths)} waiting"
+            live += f"{sum(each.waiting + each.blocked for each in depths)} waiting"
         except StoreError:
             live = "the store is away"
         blows = sum(self._storms.counts.values())

@@ -303,7 +303,7 @@ def test_runs_are_filtered_by_activity(tea: Treadle):
     tea.json("runs", "pause", paused)
     (listed,) = tea.json("runs", "list", "--activity", "waiting_for_worker")["runs"]
     assert (listed["id"], listed["activity"]["counts"]) == (waiting, {"waiting_for_worker": 1})
-    assert [run["id"] for run in tea.json("runs", "list", "--activity", "held")["runs"]] == [paused]
+    assert [run["id"] for run in tea.json("runs", "list", "--activity", "blocked")["runs"]] == [paused]
     assert "tea.Boil: waiting for a worker" in tea("runs", "show", waiting).out
     assert {step["state"] for step in tea.json("runs", "steps", paused)["steps"]} == {"paused"}
     refused = tea("runs", "list", "--activity", "napping", "--json")

@@ -92,7 +92,7 @@ class Twins:
     async def commit(self, units: list[Unit]) -> list[Any]:
         answers = [await store.commit(units) for store in self.stores]
         for first, second in zip(*answers, strict=True):
-            assert (first.verdict, first.existing, first.held) == (second.verdict, second.existing, second.held)
+            assert (first.verdict, first.existing, first.run_paused) == (second.verdict, second.existing, second.run_paused)
             made_ready, reported = [
                 {self.queues[n][queue_id] for queue_id in each.queue_ids} for n, each in enumerate((first, second))
             ]

@@ -131,14 +131,14 @@ def test_none_of_a_lost_attempt_and_unknown_mean_unknown(found: Any, lost: bool,
     one = effect()
     begin = decide(one, 2, rows(*found, of=one), lost=lost)
     assert isinstance(begin, Begin)
-    assert (begin.attempt, begin.doubt) == (2, doubt)
+    assert (begin.attempt, begin.in_doubt) == (2, doubt)
     said = json.loads(begin.data or "")
     assert said["found"] == doubt
     assert said["action"] == "charge"
     assert begin.keys.attempt_key == one.key(2)
     assert said["idempotency_key"] == one.key(2 if doubt == "none" else 1)
     assert said["dedupe_key"] == one.dedupe_key == begin.keys.idempotency_key
-    assert [(row.outcome.idempotency_key, row.outcome.status, row.doubted) for row in begin.rows] == [
+    assert [(row.outcome.idempotency_key, row.outcome.status, row.in_doubt) for row in begin.rows] == [
         *([(one.key(1), "unknown", True)] if found else []),
         (one.key(2), "unknown", False),
     ]

@@ -1,4 +1,4 @@
-"""Effects of functions: announced before they are made, recorded with their step, and doubted where nobody knows."""
+"""Effects of functions: announced before they are made, recorded with their step, and in doubt where nobody knows."""
 
 from __future__ import annotations
 

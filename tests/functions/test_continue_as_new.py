@@ -1,4 +1,4 @@
-"""The id that a start returned names the whole chain of runs that `continue_as_new` makes."""
+"""The id that a start returned names the whole lineage of runs that `continue_as_new` makes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_signal_that_meets_a_continuation_arrives_exactly_once(scene: Sc
 
 
 async def _continued(scene: Scene, links: int = 3) -> tuple[str, str, Process]:
-    """A chain of finished runs and a suspended one; the ids of the first and the last."""
+    """A lineage of finished runs and a suspended one; the ids of the first and the last."""
     started = await scene.engine.start_function("listen", {"links": links}, tags={"customer": "acme"})
     process = scene.process()
     await process.quiet()
@@ -138,7 +138,7 @@ async def test_pending_approvals_are_found_by_the_first_id():
             assert approval.run_id != started.id
 
 
-async def test_a_long_chain_is_resolved_by_one_read(scene: Scene):
+async def test_a_long_lineage_is_resolved_by_one_read(scene: Scene):
     first, last, _ = await _continued(scene, links=30)
     store = scene.engine.kernel.store
     reads: list[str] = []

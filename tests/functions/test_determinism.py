@@ -22,7 +22,7 @@ from treadle.testing import Environment
 from treadle.workers.functions.registry import find_calls
 
 
-async def doubtful(payload: Any, ctx: Any) -> None:
+async def suspicious(payload: Any, ctx: Any) -> None:
     await asyncio.sleep(1)  # never runs: the lint reads it
     time.sleep(1)  # never runs: the lint reads it
     nap(1)
@@ -57,8 +57,8 @@ async def sound(payload: Any, ctx: Any) -> None:
     time.time()  # treadle: ignore
 
 
-def test_doubtful_calls_are_found_with_their_replacement() -> None:
-    assert [(found.call, found.instead.partition("(")[0]) for found in find_calls(doubtful)] == [
+def test_suspicious_calls_are_found_with_their_replacement() -> None:
+    assert [(found.call, found.instead.partition("(")[0]) for found in find_calls(suspicious)] == [
         ("asyncio.sleep", "await ctx.sleep"),
         ("time.sleep", "await ctx.sleep"),
         ("time.sleep", "await ctx.sleep"),

@@ -142,7 +142,7 @@ async def test_ready_tasks_raise_the_oldest_age_and_the_desired_workers(scene: S
     assert found["treadle_oldest_ready_age_seconds", place] == 40 + FRESH_FOR
     assert found["treadle_desired_workers", place] == (await engine.kernel.reads.desired_workers("slow")).desired == 1
     depths = {dict(labels)["state"]: value for (name, labels), value in found.items() if name == "treadle_queue_depth"}
-    assert depths == {"ready": 1, "running": 0, "waiting": 1, "held": 0}
+    assert depths == {"ready": 1, "running": 0, "waiting": 1, "blocked": 0}
 
 
 async def test_a_takeover_is_counted(scene: Scene):

@@ -39,8 +39,8 @@ def server(name: str, state: str, *, heartbeat_at: int = NOW, handlers: tuple[st
     )  # fmt: skip
 
 
-def depth(name: str, ready: int, held: int = 0) -> QueueDepth:
-    return QueueDepth(1, QueueKey("default", HANDLER, "default", name), ready, 0, 0, held, NOW if ready else None)
+def depth(name: str, ready: int, blocked: int = 0) -> QueueDepth:
+    return QueueDepth(1, QueueKey("default", HANDLER, "default", name), ready, 0, 0, blocked, NOW if ready else None)
 
 
 def texts(status: SystemStatus) -> list[str]:
@@ -99,7 +99,7 @@ def test_a_schedule_that_cannot_start_its_work_is_a_problem():
 
 def test_ready_work_without_a_live_server_is_a_problem():
     mill = server("mill", "running", handlers=("greet",))
-    found = replace(WELL, depths=(depth("greet", 5), depth("paint", 2), depth("wait", 0, held=3)), servers=(mill,))
+    found = replace(WELL, depths=(depth("greet", 5), depth("paint", 2), depth("wait", 0, blocked=3)), servers=(mill,))
     assert texts(found) == ["no live worker for 2 ready tasks: paint in list default"]
     draining = replace(found, servers=(server("mill", "draining", handlers=("greet",)),))
     assert texts(draining) == ["no live worker for 7 ready tasks: greet in list default, paint in list default"]

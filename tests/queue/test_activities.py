@@ -37,7 +37,7 @@ async def test_each_count_of_a_list_has_a_query_for_its_tasks(store: str, reques
         ids = {word: {task.id for task in (await api.tasks.list(where=f"activity = {word}")).tasks} for word in TASK_ACTIVITIES}
         assert {word: len(found) for word, found in ids.items()} == {word: getattr(queue, word) for word in TASK_ACTIVITIES}
         assert (ids["ready"], ids["running"]) == ({ready.id}, {claimed.id})
-        assert paused.id in ids["held"]
+        assert paused.id in ids["blocked"]
         assert {delayed.id, late.id} == ids["waiting"]
 
 
@@ -49,5 +49,5 @@ async def test_a_word_that_is_not_a_state_leads_to_its_query(word: str) -> None:
             await api.tasks.list(where=f"state = {word}")
         with pytest.raises(InvalidInput, match=f"activity = {word}"):
             await api.tasks.list(state=[word])
-        with pytest.raises(InvalidQuery, match="ready, running, waiting, held"):
+        with pytest.raises(InvalidQuery, match="ready, running, waiting, blocked"):
             await api.tasks.list(where="activity = sleeping")

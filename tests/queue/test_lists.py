@@ -113,7 +113,7 @@ async def test_why_of_a_delayed_task_with_a_limit_is_delayed(engine: Engine) -> 
     assert (await engine.why(task)).code == "delayed"
     assert (await engine.get_task(task)).shown_state == "pending"
     (depth,) = await engine.kernel.reads.list_depths()
-    assert (depth.ready, depth.waiting, depth.held) == (0, 1, 0)
+    assert (depth.ready, depth.waiting, depth.blocked) == (0, 1, 0)
 
 
 # --- rates ---

@@ -112,8 +112,8 @@ async def test_every_kind_of_wait_is_shown_filtered_and_counted_alike(engine: En
         await engine.runs.pause(ids["sleeps"])
         paused = (await service.runs.get(ids["sleeps"])).activity
         assert paused is not None
-        assert (paused.kind, paused.text) == ("held", "paused")
-        assert [run.id for run in (await service.runs.list(activity="held")).runs] == [ids["sleeps"]]
+        assert (paused.kind, paused.text) == ("blocked", "paused")
+        assert [run.id for run in (await service.runs.list(activity="blocked")).runs] == [ids["sleeps"]]
         with pytest.raises(InvalidInput, match="Unknown activity 'napping'"):
             await service.runs.list(activity="napping")
         await engine.runs.cancel(ids["works"], force=True)

@@ -213,7 +213,7 @@ async def check_functions(connection: PostgresConnection) -> None:
 
 
 async def check_tasks_of_a_run(connection: PostgresConnection) -> None:
-    for name, more in (("hold_run", ()), ("free_run", ()), ("cancel_run_tasks", ("'ann'", "'{}'", "null"))):
+    for name, more in (("block_run", ()), ("unblock_run", ()), ("cancel_run_tasks", ("'ann'", "'{}'", "null"))):
         plan = await explain(connection, "commit/rows.sql", name, RUN, *more)
         assert plan.indexes("tasks") == {"tasks_run", "tasks_pkey"}, name  # locked in order, then changed by id
         plan.reads_few_rows(2 * BATCH)

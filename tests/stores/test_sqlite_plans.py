@@ -39,7 +39,7 @@ INDEXES = {
         "find_head": {"tasks_ready"},
         "show_taken": {"tasks_ready"},
         "take": {"tasks_ready"},
-        "take_turns": {"tasks_turns", "tasks_turn_heads"},
+        "order_fairly": {"tasks_fairness", "tasks_fairness_heads"},
         "find_next_wake": {"tasks_wake"},
         "find_next_after": {"tasks_wake"},
         "count_due": {"tasks_wake"},
@@ -59,7 +59,7 @@ INDEXES = {
         "keep": set(),
         "redrive": {"tasks_unique_key"},
         "discard_finished": set(),
-        "doubt_effects": {"idempotency_outcomes_in_progress"},
+        "mark_in_doubt": {"idempotency_outcomes_in_progress"},
     },
     "limits": {
         "admit": {"tasks_over_limit", "tasks_admitted"},

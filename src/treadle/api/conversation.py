@@ -11,7 +11,7 @@ class PublishedValue(ApiRecord, frozen=True):
     """A value that a function has published."""
 
     run_id: str
-    """The current run of the chain."""
+    """The current run of the lineage."""
     name: str
     value: Json
     at: Instant

@@ -116,7 +116,7 @@ def _rules(queue: QueueStatus) -> str:
 
 QUEUE = View(
     QueueStatus,
-    columns=("name", "ready", "running", "waiting", "held", Column("oldest", "oldest_due_at"), Column("rules", _rules)),
+    columns=("name", "ready", "running", "waiting", "blocked", Column("oldest", "oldest_due_at"), Column("rules", _rules)),
 )
 LIST = View(
     TaskListStatus,

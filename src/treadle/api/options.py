@@ -36,7 +36,8 @@ class EnqueueOptions(TypedDict, total=False):
     ]
     limit_key: Annotated[str | None, Doc("Count the task against the concurrency limit of this key")]
     fairness_key: Annotated[
-        str | None, Doc("The task takes turns with those of other keys of the same name, list and priority", "tenant-7")
+        str | None,
+        Doc("Fair queueing: tasks of different keys with the same name, list and priority are claimed alternately", "tenant-7"),
     ]
     limit: Annotated[int | None, Doc("Maximum concurrently running tasks with the limit key, unless an operator has set another")]
     retry: Annotated[Retry, Doc("Retries after a failure; default: the handler's policy")]
@@ -74,7 +75,8 @@ class StartOptions(TypedDict, total=False):
     deadline: Annotated[Duration | None, Doc("Cancel the run this many seconds after its start", 7200, unit=SECONDS)]
     deadline_at: Annotated[datetime | None, Doc("Cancel the run at this time")]
     fairness_key: Annotated[
-        str | None, Doc("The tasks of the run take turns with those of other keys in the same list", "tenant-7")
+        str | None,
+        Doc("Fair queueing for the tasks of the run: those of different keys in a list are claimed alternately", "tenant-7"),
     ]
     tags: Annotated[
         Mapping[str, TagValue] | None, Doc("Search attributes: text, numbers, true or false, times", {"customer": "acme"})
@@ -114,7 +116,7 @@ class TargetOptions(TypedDict, total=False):
     deadline: Annotated[
         Duration | None, Doc("Cancel the run, or fail the task instead of starting it, after this many seconds", unit=SECONDS)
     ]
-    fairness_key: Annotated[str | None, Doc("The work takes turns with that of other keys in the same list", "tenant-7")]
+    fairness_key: Annotated[str | None, Doc("Fair queueing: work of different keys in a list is claimed alternately", "tenant-7")]
     tags: Annotated[
         Mapping[str, TagValue] | None,
         Doc("Search attributes of the work: text, numbers, true or false, times", {"customer": "acme"}),

@@ -32,7 +32,7 @@ class Activity(ApiRecord, frozen=True):
 
     kind: str
     """`running`, `waiting_for_approval`, `waiting_for_signal`, `waiting_for_external_job`, `waiting_for_child`, `retrying`,
-    `sleeping`, `waiting_for_worker`, `held`, `waiting_for_task` or `stuck`: of several, the first in this order."""
+    `sleeping`, `waiting_for_worker`, `blocked`, `waiting_for_task` or `stuck`: of several, the first in this order."""
     text: str
     """The activity in one line."""
     until: Instant | None
@@ -76,7 +76,7 @@ class Run(ApiRecord, frozen=True, kw_only=True):
     deadline_at: Instant | None
     """When it is canceled unless it has ended."""
     fairness_key: str | None
-    """The key by which its tasks take turns with others of their list."""
+    """The key by which its tasks share their lists fairly with those of other keys."""
     activity: Activity | None
     """Its activity: what it is doing or waiting for; null after its end."""
     took_for: int | None
@@ -165,11 +165,11 @@ class RunDetail(Run, frozen=True, kw_only=True):
     missing_handlers: list[str] = msgspec.field(default_factory=list)
     """Handlers that it may still need and that no live worker of its task list has; empty after its end."""
     continued_as: str | None = None
-    """The current run of its chain, if `continue_as_new` continued this run; calls that name this run reach that one."""
+    """The current run of its lineage, if `continue_as_new` continued this run; calls that name this run reach that one."""
     lineage_id: str | None = None
-    """The first run of the chain that this run continues."""
+    """The first run of the lineage that this run continues."""
     link: int = 0
-    """Its number in its chain, from 0."""
+    """Its number in its lineage, from 0."""
     published: Json = None
     """Values that its function has published (`ctx.publish`), by name; null if there are none."""
 
@@ -368,11 +368,11 @@ def _next_run(run: RunDetail) -> str | None:
     return run.outputs.get("continued_as") if run.continued_as is not None and isinstance(run.outputs, dict) else None
 
 
-def _chain(run: RunDetail) -> str | None:
+def _lineage(run: RunDetail) -> str | None:
     if run.continued_as is None and run.lineage_id is None:
         return None
     listed = f"`treadle runs list --root {run.root_id} --workflow {run.workflow}`"
-    return f"link {run.link} of the chain {run.lineage_id or run.id}; all links: {listed}"
+    return f"link {run.link} of the lineage {run.lineage_id or run.id}; all links: {listed}"
 
 
 def _takeovers(run: RunDetail) -> str | None:
@@ -400,7 +400,7 @@ RUN = View(
         "fairness_key",
         Column("takeovers", _takeovers),
         "tags",
-        Column("chain", _chain),
+        Column("lineage", _lineage),
         "idempotency_key",
         Column("made from", "parent_id"),
         Column("awaits signals", "awaited_signals"),

@@ -157,7 +157,7 @@ View(
 
 QUEUE = View(
     QueueDepths,
-    columns=("name", Column("list", "task_list"), "ready", "running", "waiting", "held", Column("oldest due", "oldest_due_at")),
+    columns=("name", Column("list", "task_list"), "ready", "running", "waiting", "blocked", Column("oldest due", "oldest_due_at")),
 )
 TABLE = View(
     StoreTable,

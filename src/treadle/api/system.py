@@ -136,7 +136,7 @@ STATUS = View(
             "tasks",
             lambda status: (
                 f"{status.tasks.ready} ready; {status.tasks.running} running, {status.tasks.waiting} waiting, "
-                f"{status.tasks.held} held"
+                f"{status.tasks.blocked} blocked"
             ),
         ),
         Column("oldest due", "tasks.oldest_due_at"),

@@ -84,8 +84,8 @@ class TaskCounts(ApiRecord, frozen=True):
     running: int
     waiting: int
     """Waiting for a delay, a backoff, a poll or an approval."""
-    held: int
-    """Held back by a pause or a limit."""
+    blocked: int
+    """Blocked by a pause or a limit."""
     oldest_due_at: Instant | None
     """Due time of the oldest ready task."""
 

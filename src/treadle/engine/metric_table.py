@@ -94,7 +94,7 @@ METRICS = (
     Metric(
         "treadle_queue_depth",
         GAUGE,
-        "Live tasks: `ready` to be claimed, `running`, `waiting` for a time, a poll or a person, `held` by a pause or a limit.",
+        "Live tasks: `ready` to be claimed, `running`, `waiting` for a time, a poll or a person, `blocked` by a pause or a limit.",
         ("namespace", "task_list", "state"),
     ),
     Metric(

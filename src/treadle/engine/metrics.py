@@ -57,7 +57,7 @@ READ_WITHIN = 5.0
 """Seconds that the store gets to answer; shorter than the timeout of most scrapers."""
 
 _STOPPED = "stopped"
-_DEPTHS = ("ready", "running", "waiting", "held")
+_DEPTHS = ("ready", "running", "waiting", "blocked")
 
 
 @dataclass(slots=True)

@@ -95,7 +95,7 @@ class Results:
 
 @asynccontextmanager
 async def _bound(entity: str, entity_id: str, timeout: Duration | None) -> AsyncIterator[None]:
-    """Bound the wait for the end of a task or a chain of runs."""
+    """Bound the wait for the end of a task or a lineage of runs."""
     seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
     try:
         async with asyncio.timeout(seconds):

@@ -30,7 +30,7 @@ from treadle.model.lists import (
 )
 from treadle.model.names import DEFAULT_LIST, HANDLER, QueueKey, check_key, check_name
 
-_EMPTY = SimpleNamespace(ready=0, running=0, waiting=0, held=0, oldest_due_at=None)
+_EMPTY = SimpleNamespace(ready=0, running=0, waiting=0, blocked=0, oldest_due_at=None)
 """The depth of a queue without live tasks."""
 
 

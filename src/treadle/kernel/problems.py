@@ -205,7 +205,7 @@ _COUNTED = {
 
 
 def _live(depth: QueueDepth) -> int:
-    return depth.ready + depth.running + depth.waiting + depth.held
+    return depth.ready + depth.running + depth.waiting + depth.blocked
 
 
 def _age(depth: QueueDepth, now: int) -> int:

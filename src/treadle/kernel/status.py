@@ -84,7 +84,7 @@ class SystemStatus:
     @property
     def engine_tasks(self) -> int:
         """Number of live tasks of the engine itself."""
-        return sum(depth.ready + depth.running + depth.waiting + depth.held for depth in self.depths if is_own(depth.queue))
+        return sum(depth.ready + depth.running + depth.waiting + depth.blocked for depth in self.depths if is_own(depth.queue))
 
     @property
     def server_states(self) -> dict[str, int]:

@@ -72,7 +72,7 @@ class System(Service):
                 ready=sum(depth.ready for depth in depths),
                 running=sum(depth.running for depth in depths),
                 waiting=sum(depth.waiting for depth in depths),
-                held=sum(depth.held for depth in depths),
+                blocked=sum(depth.blocked for depth in depths),
                 oldest_due_at=min(
                     (Instant.of(depth.oldest_due_at) for depth in depths if depth.oldest_due_at is not None), default=None
                 ),

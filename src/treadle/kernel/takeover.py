@@ -54,7 +54,7 @@ def judge(
 ) -> LivenessReport:
     """Judge all servers except this one. `suspects` are those of the previous look; `now` is monotonic, in seconds."""
     dead: dict[str, tuple[Sighting, str]] = {}
-    doubted: dict[str, float] = {}
+    missing: dict[str, float] = {}
     local, others = set(), 0
     for sighting in sightings:
         if sighting.server_id == own_id:
@@ -66,12 +66,12 @@ def judge(
             dead[sighting.server_id] = sighting, PROCESS if ended else SESSION
         else:
             if is_gone:
-                doubted[sighting.server_id] = since
+                missing[sighting.server_id] = since
             elif ended is False and sighting.process is not None:
                 local.add(sighting.process)
             is_silent = sighting.silent_for > LOST_AFTER * sighting.beat_every_for  # its leases will end its work, if anything does
             others += (sighting.process is not None or sighting.has_session is not None) and not is_silent
-    return LivenessReport(dead, doubted, frozenset(local), _pause(doubted, others, now))
+    return LivenessReport(dead, missing, frozenset(local), _pause(missing, others, now))
 
 
 def _pause(suspects: Mapping[str, float], others: int, now: float) -> float | None:

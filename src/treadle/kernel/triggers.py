@@ -279,8 +279,8 @@ _NO_SETTINGS = frozenset({"id", "state", "version", "task_id", "created_at", "up
 T = TypeVar("T", bound=Triggers[Any, Any])
 
 
-class Turns(Service, ABC, Generic[T]):
-    """The turns of the tasks of one kind of trigger. One object is enough for all of them, and any number may run concurrently."""
+class TriggerTasks(Service, ABC, Generic[T]):
+    """Performs the tasks of one kind of trigger. One object is enough for all of them, and any number may run concurrently."""
 
     point: ClassVar[str]
     """The name of its failpoints."""
@@ -295,12 +295,12 @@ class Turns(Service, ABC, Generic[T]):
 
     async def run(self, task: Task) -> UnitAnswer:
         """Perform the due actions of a claimed task's record, and settle the task."""
-        answer = await self._turn(task)
+        answer = await self._attempt(task)
         while answer.verdict is Verdict.DEFERRED:  # the record changed concurrently
-            answer = await self._turn(task)
+            answer = await self._attempt(task)
         return answer
 
-    async def _turn(self, task: Task) -> UnitAnswer:
+    async def _attempt(self, task: Task) -> UnitAnswer:
         triggers = self.triggers
         record = await self._store.records.find(decode(task.payload)[f"{triggers.machine.entity}_id"])
         if record is None or record.state != ACTIVE or record.task_id != task.id:
@@ -308,14 +308,14 @@ class Turns(Service, ABC, Generic[T]):
         return await self.act(record, task)
 
     async def commit(self, unit: Unit) -> UnitAnswer:
-        """Commit a unit of the turn."""
+        """Commit a unit of an attempt."""
         failpoint(f"{self.point}.before_commit")
         answer = await self._committer.submit(unit)
         failpoint(f"{self.point}.after_commit")
         return answer
 
     async def forget(self, task: Task) -> None:
-        """Remove the finished task of a turn without changes, and its transitions, immediately."""
+        """Remove the finished task of an attempt without changes, and its transitions, immediately."""
         try:
             await self._store.retention.prune_trees(Rules(task.namespace, 0, 0), [task.root_id], _PAGE)
         except StoreError:

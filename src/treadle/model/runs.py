@@ -68,11 +68,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deadline_at: int | None = None
     """The instant at which it is canceled unless it has ended."""
     fairness_key: str | None = None
-    """The key by which its tasks take turns with others of their queues."""
+    """The key by which its tasks share their queues fairly with those of other keys."""
     lineage_id: str | None = None
-    """The first run of the chain that this run continues (`continue_as_new`); None for a first run."""
+    """The first run of the lineage that this run continues (`continue_as_new`); None for a first run."""
     link: int = 0
-    """Its number in its chain."""
+    """Its number in its lineage."""
 
     @property
     def finished(self) -> bool:
@@ -135,7 +135,7 @@ class ActivityKind(StrEnum):
     RETRYING = "retrying"
     SLEEPING = "sleeping"
     WAITING_FOR_WORKER = "waiting_for_worker"
-    HELD = "held"
+    BLOCKED = "blocked"
     """Paused by an operator (the run, its task list or its task), or over a limit."""
     WAITING_FOR_TASK = "waiting_for_task"
     """A function that waits only for tasks of its own; while one of them is live, that one shows what the run is doing."""
@@ -155,7 +155,7 @@ _WORDS: dict[str, str] = {
     ActivityKind.WAITING_FOR_CHILD: "waiting for a child run",
     ActivityKind.WAITING_FOR_WORKER: "waiting for a worker",
     ActivityKind.WAITING_FOR_TASK: "waiting for a task",
-    ActivityKind.HELD: "held",
+    ActivityKind.BLOCKED: "blocked",
 }
 
 

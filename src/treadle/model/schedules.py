@@ -128,7 +128,7 @@ class ScheduleBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
     waiting: int | None = None
     """The next tick to start when earlier work has ended."""
     backlog: tuple[int, ...] = ()
-    """Ticks that start after `waiting`, one after another (under `allow`: with the next turns)."""
+    """Ticks that start after `waiting`, one after another (under `allow`: with the next attempts)."""
     looks: int = 0
     """Number of checks for that end."""
     recent: tuple[Firing, ...] = ()

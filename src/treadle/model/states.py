@@ -1,14 +1,13 @@
 """The state machines of all durable entities, each as one table; SQL checks, docs and diagrams are generated from it.
 
 Theory. An entity has a *stored* state and a count of the transitions it has made (its version). A transition is a named change of
-state;
-`transitions[(state, transition)]` is its target, and transitions that are not in the table cannot happen. The log holds one row for
-each transition, so an entity's history is a chain: contiguous versions, each row starting where the previous one ended, the last
-one ending in the stored state. `verify` checks this in the same way for every machine.
+state; `transitions[(state, transition)]` is its target, and transitions that are not in the table cannot happen. The log has one
+row for each transition: contiguous versions, each row starting where the previous one ended, the last one ending in the stored
+state. `verify` checks this in the same way for every machine.
 
 A task's `running` is not stored: a task runs while it has an owner. Claiming it writes no transition (the settle that follows
-does); transitions in `HELD_TRANSITIONS` need that owner. `paused` is not stored either: it is a bit of `hold`. A worker that dies
-therefore leaves nothing to repair: its lease expires, and `expire` returns the task to its state before the claim.
+does); transitions in `HELD_TRANSITIONS` need that owner. `paused` is not stored either: it is a bit of `blocked_by`. A worker that
+dies therefore leaves nothing to repair: its lease expires, and `expire` returns the task to its state before the claim.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class StateMachine(msgspec.Struct, frozen=True):
 
 
 LIVE_TASK_STATES = (TaskState.PENDING, TaskState.AWAITING_EXTERNAL, TaskState.AWAITING_APPROVAL)
-TASK_ACTIVITIES = ("ready", "running", "waiting", "held")
+TASK_ACTIVITIES = ("ready", "running", "waiting", "blocked")
 """The words under which lists count live tasks: for a worker, by a worker, until an instant, by a pause or limit."""
 SHOWN_LIVE_STATES = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
 """The states as shown of tasks that have not ended."""

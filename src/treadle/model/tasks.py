@@ -56,7 +56,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     limit: int | None = None
     """How many tasks with the key may run concurrently, unless an operator has set it."""
     fairness_key: str | None = None
-    """It takes turns with the tasks of other keys of the same queue and priority."""
+    """Tasks of different keys with the same queue and priority are claimed alternately."""
     policy: str | None = None
     timeout_for: int | None = None
     """Timeout of one attempt."""
@@ -146,7 +146,7 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
 
     @property
     def shown_state(self) -> str:
-        """The displayed state: `paused` while held, `running` while owned, else the stored state."""
+        """The displayed state: `paused` while blocked, `running` while owned, else the stored state."""
         if self.finished:
             return self.state
         if self.blocked_by & ~BlockReason.OVER_LIMIT:
@@ -163,8 +163,8 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
         if self.owner_id is not None:
             return "running"
         if self.wake_at is None:
-            return "held" if self.blocked_by else "ready"
-        return "held" if self.blocked_by & ~BlockReason.OVER_LIMIT else "waiting"
+            return "blocked" if self.blocked_by else "ready"
+        return "blocked" if self.blocked_by & ~BlockReason.OVER_LIMIT else "waiting"
 
     @property
     def claim(self) -> Claim:

@@ -20,7 +20,7 @@ from treadle.model.errors import StoreBusy
 from treadle.model.names import QueueKey
 from treadle.model.states import BlockReason, TaskState
 from treadle.model.tasks import Claim, NewTask
-from treadle.stores.limits import admit, check_entrance, lock_guarded, take_turns
+from treadle.stores.limits import admit, check_entrance, lock_guarded, order_fairly
 from treadle.stores.retention import drop_uses
 from treadle.stores.rules.units import (
     CommitPlan,
@@ -278,17 +278,17 @@ async def enter(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) ->
         return Inserted()
     inserted = await session.insert_tasks(tasks, queue_ids)
     if not inserted.shut:
-        await _take_turns(session, inserted)
+        await _order_fairly(session, inserted)
         return inserted
     guarded = await lock_guarded(session, {queue_ids[task.queue] for task in tasks})
     keyed = [with_queue_key(task, guarded.get(queue_ids[task.queue])) for task in tasks]
     inserted = await session.insert_tasks(keyed, queue_ids, checked=True)
-    await _take_turns(session, inserted)
+    await _order_fairly(session, inserted)
     new = [task for unit in units if is_entrance(unit) for task in unit.tasks if task.id in inserted.ids]
     entered = [(guarded[queue_ids[task.queue]], task.queue, task.delay <= 0) for task in new if queue_ids[task.queue] in guarded]
     await check_entrance(session, entered)
     return inserted
 
 
-async def _take_turns(session: Session, inserted: Inserted) -> None:
-    await take_turns(session, [task.id for task in inserted.tasks if task.fairness_key and task.id in inserted.ids])
+async def _order_fairly(session: Session, inserted: Inserted) -> None:
+    await order_fairly(session, [task.id for task in inserted.tasks if task.fairness_key and task.id in inserted.ids])

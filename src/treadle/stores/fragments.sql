@@ -1,7 +1,7 @@
 -- name: activity
--- The rank (model/activity.py) of what the live task `t` of queue `l` is doing. A suspended function has stored what it waits for.
+-- The rank (`model/runs.py`) of the activity of the live task `t` of queue `l`. A suspended function has stored what it waits for.
 case
-  when (t.blocked_by & ~1) <> 0 then {rank:held}
+  when (t.blocked_by & ~1) <> 0 then {rank:blocked}
   when t.owner_id is not null and t.state = 'pending' then {rank:running}
   when t.state = 'awaiting_approval' then {rank:waiting_for_approval}
   when t.state = 'awaiting_external' then {rank:waiting_for_external_job}
@@ -13,13 +13,13 @@ case
     when 'waiting_for_task' then {rank:waiting_for_task}
     else {rank:sleeping}
   end
-  when t.blocked_by <> 0 or l.paused then {rank:held}
+  when t.blocked_by <> 0 or l.paused then {rank:blocked}
   else {rank:waiting_for_worker}
 end
 
 -- name: run_activity
--- The rank of what the unfinished run `runs` is doing.
-case when runs.state = 'paused' then {rank:held} else coalesce(
+-- The rank of the activity of the unfinished run `runs`.
+case when runs.state = 'paused' then {rank:blocked} else coalesce(
   (select min({sql:activity}) from tasks as t join queues as l on l.id = t.queue_id where t.run_id = runs.id), {rank:stuck}
 ) end
 

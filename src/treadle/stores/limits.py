@@ -1,4 +1,4 @@
-"""Limits on claims: queues with their caps, limit keys with their slots and tokens, and turns of fairness keys."""
+"""Limits on claims: queues with their caps, limit keys with their slots and tokens, and fair queueing."""
 
 from __future__ import annotations
 
@@ -128,10 +128,10 @@ async def check_entrance(session: Session, entered: Iterable[Entered]) -> None:
         check_backlog(queue, cap, count)
 
 
-async def take_turns(session: Session, task_ids: Collection[str]) -> None:
-    """Give those of the tasks that have a fairness key and wait their turns.
+async def order_fairly(session: Session, task_ids: Collection[str]) -> None:
+    """Give those of the tasks that have a fairness key and wait their places.
 
-    Concurrent calls for one key may give two tasks the same turn.
+    Concurrent calls for one key may give two tasks the same place.
     """
     if task_ids:
-        await session.execute("take_turns", ids=sorted(task_ids))
+        await session.execute("order_fairly", ids=sorted(task_ids))

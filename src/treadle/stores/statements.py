@@ -19,7 +19,7 @@ A statement may contain column lists of tasks, expanded when the file is loaded.
 Other forms:
 
     {sql:NAME}       the fragment of that name in `fragments.sql`
-    {rank:DOING}     the rank of an activity (`model.activity`)
+    {rank:ACTIVITY}  the rank of an activity (`model/runs.py`)
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ from treadle.model.records import Message, Record
 from treadle.model.runs import Step, deadline_task_id
 from treadle.model.tags import KEPT_LIMIT
 from treadle.model.tasks import Claim
-from treadle.stores.limits import Key, take_turns
+from treadle.stores.limits import Key, order_fairly
 from treadle.stores.rules.units import (
     End,
     Name,
@@ -84,7 +84,7 @@ async def settle(session: Session, parts: Iterable[UnitPart]) -> Limited:
     """Settle the tasks of the parts; their guards matched locked rows."""
     limited = Limited(set(), set())
     ends: list[End] = []
-    doubtful: list[str] = []
+    in_doubt: list[str] = []
     settlements: dict[str, list[tuple[Any, ...]]] = {"requeue": [], "keep": [], "redrive": [], "discard_finished": []}
     for _, unit, row in parts:
         guard, what = unit.guard, unit.settlement
@@ -104,7 +104,7 @@ async def settle(session: Session, parts: Iterable[UnitPart]) -> Limited:
             and what.transition in DOUBTFUL_TRANSITIONS
             and not (isinstance(what, Requeue) and what.stays)
         ):
-            doubtful.append(row.id)
+            in_doubt.append(row.id)
         match what:
             case Finish():
                 ends.append(end_of(row.id, row.claim_version, row.owner_id, what.actor or owner_id, what))
@@ -118,13 +118,13 @@ async def settle(session: Session, parts: Iterable[UnitPart]) -> Limited:
                 settlements["discard_finished"].append((row.id, what.transition, what.state, what.actor))
             case _:
                 assert_never(what)
-    await doubt_effects(session, doubtful)
+    await mark_in_doubt(session, in_doubt)
     if ends:
         await session.execute("finish", rows=sorted(ends, key=itemgetter(0)), limited=True)
     for name, rows in settlements.items():
         if rows and name == "redrive":
             redriven = {task_id: (namespace, key) for task_id, namespace, key in await session.fetch("redrive", rows=rows) if key}
-            await take_turns(session, [row[0] for row in rows])
+            await order_fairly(session, [row[0] for row in rows])
             limited.keys.update(redriven.values())
             limited.task_ids.update(redriven)
         elif rows:
@@ -151,10 +151,10 @@ _requeue_columns = attrgetter(
 )
 
 
-async def doubt_effects(session: Session, task_ids: Sequence[str]) -> None:
+async def mark_in_doubt(session: Session, task_ids: Sequence[str]) -> None:
     """Log the effects in progress of the locked tasks as unknown."""
     if task_ids:
-        await session.execute("doubt_effects", ids=sorted(task_ids))
+        await session.execute("mark_in_doubt", ids=sorted(task_ids))
 
 
 async def insert_runs(session: Session, snapshot: Snapshot, inserted: set[str], units: Mapping[int, Unit]) -> bool:
@@ -259,7 +259,7 @@ async def _put_outcomes(session: Session, puts: Sequence[PutOutcome]) -> None:
         elif (first := before.outcome).status == "unknown":
             merged = {name: getattr(put.outcome, name) or getattr(first, name) for name in ("task_id", "details")}
             outcome = msgspec.structs.replace(put.outcome, root_id=first.root_id, **merged)
-            last[outcome.idempotency_key] = PutOutcome(outcome, before.doubted or put.doubted)
+            last[outcome.idempotency_key] = PutOutcome(outcome, before.in_doubt or put.in_doubt)
     if last:
         await session.execute("put_outcomes", rows=[_outcome_row(last[key]) for key in sorted(last)])
 
@@ -271,10 +271,10 @@ async def _block_runs(
     queues: dict[int, set[int]] = {}
     for position, change in changes:
         if isinstance(change, BlockRun):
-            changed = await session.fetch("hold_run" if change.held else "free_run", run_id=change.run_id)
+            changed = await session.fetch("block_run" if change.blocked else "unblock_run", run_id=change.run_id)
         else:
             ended = await session.fetch("lock_run_tasks", run_id=change.run_id, inbox=change.inbox)
-            await doubt_effects(session, [row[0] for row in ended])
+            await mark_in_doubt(session, [row[0] for row in ended])
             changed = await session.fetch("cancel_run_tasks", **msgspec.structs.asdict(change))
         queues.setdefault(position, set()).update(queue_id for queue_id, _, _ in changed if queue_id is not None)
         keys.update((namespace, key) for _, namespace, key in changed if key is not None)
@@ -353,7 +353,7 @@ async def _transition_runs(session: Session, transitions: Sequence[RunTransition
 def _outcome_row(row: PutOutcome) -> tuple[Any, ...]:
     o = row.outcome
     start = (o.idempotency_key, o.tool_call_id, o.status, o.response_hash, o.response)
-    return (*start, o.root_id, o.task_id, o.details, row.doubted)
+    return (*start, o.root_id, o.task_id, o.details, row.in_doubt)
 
 
 async def find_holders(session: Session, records: Sequence[Record]) -> dict[Name, str]:

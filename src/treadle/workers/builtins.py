@@ -17,7 +17,7 @@ from treadle.workers.notifications import NOTIFY_RETRY, SEND_WITHIN, Notifier
 from treadle.workers.scripts import ScriptError, ScriptUnavailable
 
 if TYPE_CHECKING:
-    from treadle.kernel.triggers import Turns
+    from treadle.kernel.triggers import TriggerTasks
     from treadle.workers.notifications import AlertSender
 
 SCAN_CONCURRENCY = 4
@@ -76,17 +76,17 @@ async def _ask(payload: dict[str, Any], ctx: Context) -> dict[str, Json] | Await
 
 def service_handlers(
     retention: Retention,
-    firer: Callable[[], Turns[Any]],
+    firer: Callable[[], TriggerTasks[Any]],
     notifier: Notifier,
-    scanner: Callable[[], Turns[Any]],
-    evaluator: Callable[[], Turns[Any]],
+    scanner: Callable[[], TriggerTasks[Any]],
+    evaluator: Callable[[], TriggerTasks[Any]],
     alert_sender: Callable[[], AlertSender],
     expire: Callable[[dict[str, Any]], Awaitable[None]],
     cancel: Callable[[dict[str, Any]], Awaitable[None]],
 ) -> dict[str, RegisteredHandler]:
     """Return the handlers of pruning, triggers, notifications, alerts and timers, by kind."""
 
-    def settling(kind: str, find_service: Callable[[], Turns[Any]], concurrency: int) -> RegisteredHandler:
+    def settling(kind: str, find_service: Callable[[], TriggerTasks[Any]], concurrency: int) -> RegisteredHandler:
         async def settled(_: dict[str, Any], ctx: Context) -> Settled:
             """Do the work of the task, which settles it, too."""
             return Settled(await find_service().run(ctx.task))

@@ -183,7 +183,7 @@ class AttemptEffects:
             outcomes = await self._find(effect)
             counted = await self._counted(outcomes)
             decided = decide(effect, task.attempt, outcomes, lambda _: counted, lost=task.takeovers > 0)
-        if isinstance(decided, Begin) and decided.doubt == UNRESOLVED and requested.fails:
+        if isinstance(decided, Begin) and decided.in_doubt == UNRESOLVED and requested.fails:
             await self._refuse_repeat(decided)
         if isinstance(decided, Begin):
             settlement = None if (data := decided.data) is None else Keep(task.checkpoint, UNKNOWN, data)

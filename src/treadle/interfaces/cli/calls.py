@@ -193,7 +193,7 @@ R = TypeVar("R")
 
 
 async def until_end(
-    session: CommandSession, call: Callable[..., Awaitable[R]], doing: Callable[[R], str], /, **arguments: Any
+    session: CommandSession, call: Callable[..., Awaitable[R]], describe: Callable[[R], str], /, **arguments: Any
 ) -> R:
     """Repeat a call until nothing is left, showing progress; return the sum of its results.
 
@@ -201,7 +201,7 @@ async def until_end(
     """
     total = part = await call(**arguments)
     while following := {way: getattr(part, f"next_{way}") for way in ("before", "after") if getattr(part, f"next_{way}", None)}:
-        tell_progress(session, doing(total))
+        tell_progress(session, describe(total))
         part = await call(**arguments, **following)
         total = _sum(total, part)
     end_progress(session)

@@ -56,7 +56,7 @@ def is_shown(step: Step) -> bool:
     return step.is_step or step.task_id is not None or (step.error is not None and step.error.step_id == step.id)
 
 
-def doing(step: Step, task: Task | None) -> str:
+def activity_of(step: Step, task: Task | None) -> str:
     """The most important fact about a step, in a few words."""
     if step.facet in ("step", "effect") and step.state == "running" and step.worker is not None:
         return f"since {words(step.began_at)}, attempt {step.attempt} on {step.worker}"
@@ -79,7 +79,7 @@ def steps_table(steps: Sequence[Step], tasks: Mapping[str, Task], *, with_ids: b
     columns = ["step", "facet", "state", ">took", "note"]
     table = grid(*(["id", *columns] if with_ids else columns))
     for step in steps:
-        note = plain(doing(step, tasks.get(step.id)), "red" if step.state == "failed" else "")
+        note = plain(activity_of(step, tasks.get(step.id)), "red" if step.state == "failed" else "")
         cells = [
             named(step.path if with_ids else _branch(step, paths), step.about),
             plain(step.facet or step.kind),
@@ -205,7 +205,7 @@ class RunWatcher:
         over = [step for step in self._steps if step.state in ("completed", "failed")]
         going = [step for step in self._steps if step.state not in ("completed", "failed")]
         for step in [*going, *sorted(over, key=lambda step: (step.updated_at, -step.depth))]:
-            description = ", ".join(part for part in (step.state, doing(step, self._tasks.get(step.id))) if part)
+            description = ", ".join(part for part in (step.state, activity_of(step, self._tasks.get(step.id))) if part)
             if is_shown(step) and self._printed.get(step.id) != description:
                 self._printed[step.id] = description
                 what = "value" if step.facet == "sys.value" else step.facet

@@ -43,7 +43,8 @@ Deadline = Annotated[
     str | None, option("--deadline", metavar="DURATION|TIME", help="Cancel the run after this long (2h), or at this time")
 ]
 FairnessKey = Annotated[
-    str | None, option("--fairness-key", metavar="KEY", help="Its tasks take turns with those of other keys in the list")
+    str | None,
+    option("--fairness-key", metavar="KEY", help="Fair queueing: tasks of different keys in a list are claimed alternately"),
 ]
 
 

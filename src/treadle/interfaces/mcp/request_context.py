@@ -50,17 +50,17 @@ class RequestContext:
         return self.access is None or self.access.may(scope)
 
     async def patiently(
-        self, call: Callable[[float], Awaitable[T]], wait_for: float, doing: Callable[[], Awaitable[str]] | None = None
+        self, call: Callable[[float], Awaitable[T]], wait_for: float, describe: Callable[[], Awaitable[str]] | None = None
     ) -> T:
         """Return `call(wait_for)`, or `call(0)` if the server stops meanwhile. The call must be read-only.
 
-        While it waits, the client receives progress notifications with the text of `doing`. If the client cancels, only the wait
+        While it waits, the client receives progress notifications with the text of `describe`. If the client cancels, only the wait
         ends.
         """
         wait_for = min(max(wait_for, 0.0), MAX_WAIT)
         if wait_for == 0:
             return await call(wait_for)
-        reports = None if self.report is None else asyncio.create_task(self._reports(self.report, wait_for, doing))
+        reports = None if self.report is None else asyncio.create_task(self._reports(self.report, wait_for, describe))
         try:
             if self.patience is None:
                 return await call(wait_for)
@@ -71,11 +71,11 @@ class RequestContext:
                 reports.cancel()
                 await asyncio.wait({reports})
 
-    async def _reports(self, report: Report, wait_for: float, doing: Callable[[], Awaitable[str]] | None) -> None:
+    async def _reports(self, report: Report, wait_for: float, describe: Callable[[], Awaitable[str]] | None) -> None:
         waited = 0.0
         while True:
             try:
-                await report(waited, wait_for, None if doing is None else await doing())
+                await report(waited, wait_for, None if describe is None else await describe())
             except TreadleError:  # the call itself reports it
                 return
             await asyncio.sleep(_EVERY)

@@ -1,4 +1,4 @@
-"""The turns of a rule's task: find the causes, decide, and commit alerts and messages together with the task.
+"""The attempts of a rule's task: find the causes, decide, and commit alerts and messages together with the task.
 
 An alert and the task that sends its message are stored in one commit under the claim of the evaluation: a crash leaves both or
 neither. The task of the message is retried by itself and has an id of its own, by which the receiver recognises a repetition.
@@ -20,7 +20,7 @@ from treadle.kernel.status import SystemStatus
 from treadle.kernel.store.queries import LATEST_FAILURE, DeadLetterFilter, FailedRun
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Requeue, Row, Unit, UnitAnswer
-from treadle.kernel.triggers import Turns
+from treadle.kernel.triggers import TriggerTasks
 from treadle.model.alerts import (
     DEAD_LETTERS,
     FIRING,
@@ -47,7 +47,7 @@ DELIVERIES = 10
 """Number of messages that an alert remembers."""
 
 
-class AlertEvaluator(Turns[Alerts]):
+class AlertEvaluator(TriggerTasks[Alerts]):
     """Evaluates rules."""
 
     point = "alert"

@@ -122,7 +122,7 @@ class Approvals(Service):
         return ApprovalPage(page, next_before=page[-1].id if len(page) == limit else None)
 
     async def _run_id(self, named: Ref, *, current: bool) -> str:
-        """The id of the run, or of the current run of its chain: only that one can have pending approvals."""
+        """The id of the run, or of the current run of its lineage: only that one can have pending approvals."""
         run_id = await find_id(self._store, self._namespace, "run", named)
         run = await self._store.runs.find(run_id) if current else None
         return run_id if run is None else (await current_run(self._store, run)).id

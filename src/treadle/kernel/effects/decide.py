@@ -113,7 +113,7 @@ class Begin(msgspec.Struct, frozen=True):
 
     effect: Effect
     attempt: int
-    doubt: str | None = None
+    in_doubt: str | None = None
     """Why an earlier outcome is unknown: a lost attempt left `unknown` or `none`."""
     unlogged: EffectOutcome | None = None
     """The row of an earlier attempt that is unknown, while the log does not have it yet."""
@@ -127,7 +127,7 @@ class Begin(msgspec.Struct, frozen=True):
     def rows(self) -> tuple[PutOutcome, ...]:
         """The rows to commit before the effect."""
         begun = PutOutcome(_outcome(self.effect, self.attempt, UNRESOLVED))
-        return (begun,) if self.unlogged is None else (PutOutcome(self.unlogged, doubted=True), begun)
+        return (begun,) if self.unlogged is None else (PutOutcome(self.unlogged, in_doubt=True), begun)
 
     @property
     def data(self) -> str | None:
@@ -135,14 +135,14 @@ class Begin(msgspec.Struct, frozen=True):
         row."""
         if self.unlogged is not None:
             return self.unlogged.details or _details(self.effect, self.attempt - 1, UNRESOLVED)
-        return _details(self.effect, self.attempt, "none") if self.doubt == "none" else None
+        return _details(self.effect, self.attempt, "none") if self.in_doubt == "none" else None
 
     @property
     def unknown(self) -> tuple[str, PutOutcome]:
         """The data of the transition `UNKNOWN` after the effect, and the row to commit with it."""
         outcome = _outcome(self.effect, self.attempt, UNRESOLVED)
         assert outcome.details is not None
-        return outcome.details, PutOutcome(outcome, doubted=True)
+        return outcome.details, PutOutcome(outcome, in_doubt=True)
 
 
 def _details(effect: Effect, attempt: int, outcome: str) -> str:

@@ -80,7 +80,7 @@ class FunctionRuns(Service):
         self.functions = functions
         """The service of all function runs."""
 
-    # each transition applies to the current run of the chain
+    # each transition applies to the current run of the lineage
 
     async def pause(self, run_id: Ref, *, actor: str = "operator") -> Run:
         """Hold the run and all runs below it: no worker claims their tasks; attempts in progress finish and count (D20).

@@ -229,7 +229,7 @@ class Functions(Service):
         runs: dict[str, int] = {}
         for depth in await self._store.tasks.list_depths():
             if depth.queue.namespace == self._namespace and depth.queue.kind == FUNCTION:
-                count = depth.ready + depth.running + depth.waiting + depth.held
+                count = depth.ready + depth.running + depth.waiting + depth.blocked
                 runs[depth.queue.name] = runs.get(depth.queue.name, 0) + count
         functions = []
         for (name, version), task_lists in (await self.list_known()).items():
@@ -385,13 +385,13 @@ class Functions(Service):
     # messages
 
     async def get_current(self, run_id: Ref) -> Run:
-        """The current run of the function's chain, or `RunNotFound`."""
+        """The current run of the function's lineage, or `RunNotFound`."""
         return await current_run(self._store, await self.get(run_id))
 
     async def signal(
         self, run_id: Ref, name: str, payload: Json = None, *, idempotency_key: str | None = None, actor: str | None = None
     ) -> bool:
-        """Send a signal to an unfinished run, or to the run that continues it; returns False if the chain already received one
+        """Send a signal to an unfinished run, or to the run that continues it; returns False if the lineage already received one
         with this key.
 
         The signal is kept until the function waits for it. Raises `IllegalTransition` for a finished run. `actor`, if given, is
@@ -502,7 +502,7 @@ class Functions(Service):
     # published values
 
     async def list_published(self, run_id: Ref) -> dict[str, dict[str, Json]]:
-        """The values that the current run of the chain has published, by name, each with its `value` and the time `at` (ms)."""
+        """The values that the current run of the lineage has published, by name, each with its `value` and the time `at` (ms)."""
         step = await self._store.runs.find_step(published_id((await self.get_current(run_id)).id))
         published: Any = {} if step is None else await self._loaded(read_step(step, self._value_store).value)
         if not isinstance(published, dict) or not all(isinstance(entry, dict) for entry in published.values()):

@@ -161,7 +161,7 @@ class Recorded(StoredRow, kw_only=True, omit_defaults=True):
     redo: int = 0
     attempt: int = 0
     """For an effect: the number of attempts begun."""
-    doubtful: bool = False
+    in_doubt: bool = False
     """For a failed effect: whether it may have happened anyway."""
     version: int | None = None
     """For a child run: the version of its function."""

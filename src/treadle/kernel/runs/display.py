@@ -159,7 +159,7 @@ def activity_of(run: Run, work: Sequence[OpenWork]) -> Activity | None:
         if group.count > bool(own):
             counts[str(group.activity)] += group.count - bool(own)
     if run.state == RunState.PAUSED:
-        return Activity(ActivityKind.HELD, "paused", None, None, None, dict(counts))
+        return Activity(ActivityKind.BLOCKED, "paused", None, None, None, dict(counts))
     if not ranked:
         return Activity(ActivityKind.STUCK, "stuck: it has no live task", None, None, None, {})
     first = ranked[0]
@@ -192,8 +192,8 @@ def _described(work: OpenWork) -> tuple[str, int | None, str | None, str | None]
             return f"retrying {name} at {as_text(until)}", until, name, task.id
         case ActivityKind.SLEEPING:
             return f"sleeping{_until(until)}", until, name, task.id
-        case ActivityKind.HELD:
-            return _held(task), None, name, task.id
+        case ActivityKind.BLOCKED:
+            return _blocked(task), None, name, task.id
         case _:
             return f"{name}: {words(work.activity)}", None, name, task.id
 
@@ -202,7 +202,7 @@ def _until(at: int | None) -> str:
     return "" if at is None else f" until {as_text(at)}"
 
 
-def _held(task: Task) -> str:
+def _blocked(task: Task) -> str:
     if task.blocked_by & BlockReason.TASK_PAUSED:
         return f"paused: the task {task.name}"
     if task.blocked_by & BlockReason.OVER_LIMIT and not task.blocked_by & BlockReason.LIST_PAUSED:

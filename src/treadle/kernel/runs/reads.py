@@ -69,7 +69,7 @@ class RunReads(Service):
         return run
 
     async def get_current(self, run_id: Ref) -> Run:
-        """The current run of the chain, which is the run itself unless it was continued; or `RunNotFound`."""
+        """The current run of the lineage, which is the run itself unless it was continued; or `RunNotFound`."""
         return await current_run(self._store, await self.get_run(run_id))
 
     async def usage(self, run_id: Ref) -> tuple[list[Usage], Budget | None]:

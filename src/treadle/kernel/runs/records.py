@@ -44,7 +44,7 @@ class RunStartOptions(TypedDict, total=False):
     deadline_at: datetime | None
     """Cancel the run at this time."""
     fairness_key: str | None
-    """Its tasks take turns with those of other keys in their queues."""
+    """Its tasks share their queues fairly with those of other keys."""
     on_failure: str | None
     """`stop` or `finish` the other branches once the run cannot succeed; default: `stop`, unless the setting names the workflow."""
 

@@ -661,7 +661,7 @@ class Runs(Service):
 
         return await self._committer.transact(attempt, f"{transition} the step {step_id}")
 
-    # questions to running functions; each call reaches the current run of the chain
+    # questions to running functions; each call reaches the current run of the lineage
 
     async def query(self, run_id: Ref, name: str) -> Json:
         """Return the value that the function last published (`ctx.publish(name, value)`); needs no worker.

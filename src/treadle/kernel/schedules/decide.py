@@ -17,7 +17,7 @@ from treadle.model.ids import uuid7
 from treadle.model.schedules import ALL, ALLOW, CANCEL, LATEST, QUEUE, WINDOW, CatchUp, ScheduleBody
 
 BATCH = 50
-"""Maximum number of ticks that start in one turn; the rest start with the next turns, immediately."""
+"""Maximum number of ticks that start in one attempt; the rest start with the next ones, immediately."""
 
 COUNTED = 1000
 """Maximum count of skipped ticks."""
@@ -89,7 +89,7 @@ class Admission:
     """Ticks that start now."""
     skipped: tuple[int, ...] = ()
     waiting: tuple[int, ...] = ()
-    """Ticks that start later, one after another (under `allow`: with the next turn)."""
+    """Ticks that start later, one after another (under `allow`: with the next attempt)."""
     cancel: bool = False
     """Whether to cancel the live work first."""
 
@@ -121,7 +121,7 @@ def admit(
 
 
 def _kept(ticks: Sequence[int], overlap: str, catch_up: CatchUp, now: int, ahead: int) -> Sequence[int]:
-    """Return the new ticks that start in their turn, under `skip` and `queue`, after `ahead` others that run or wait."""
+    """Return the new ticks that start in order, under `skip` and `queue`, after `ahead` others that run or wait."""
     if not ticks:
         return ()
     missed = now - ticks[0] > catch_up.grace_for if catch_up.policy in (ALL, WINDOW) else now - ticks[-1] > catch_up.grace_for

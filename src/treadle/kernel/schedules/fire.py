@@ -17,7 +17,7 @@ from treadle.kernel.schedules.service import RECENT, Schedules, prepare_tick
 from treadle.kernel.schedules.ticks import make_calendar
 from treadle.kernel.store.records import ChangeRecord
 from treadle.kernel.store.units import Requeue, Unit, UnitAnswer, Verdict
-from treadle.kernel.triggers import ACTIVE, Prepared, Turns, succeeded, unit_of
+from treadle.kernel.triggers import ACTIVE, Prepared, TriggerTasks, succeeded, unit_of
 from treadle.model.clock import as_text
 from treadle.model.errors import StoreError, TreadleError
 from treadle.model.names import SCHEDULE
@@ -36,8 +36,8 @@ _RETRY_BACKOFF = Backoff(1000, 300_000)
 
 
 @dataclass(slots=True)
-class _FireTurn:
-    """One turn of a schedule in progress."""
+class _FireAttempt:
+    """One attempt of a schedule in progress."""
 
     record: Record
     body: ScheduleBody
@@ -51,7 +51,7 @@ class _FireTurn:
 
     @property
     def waiting(self) -> tuple[int, ...]:
-        """Ticks that start after this turn."""
+        """Ticks that start after this attempt."""
         return self.due.admission.waiting
 
     def note(self, tick: int, why: str) -> None:
@@ -60,7 +60,7 @@ class _FireTurn:
         self.skipped += 1
 
 
-class Firer(Turns[Schedules]):
+class Firer(TriggerTasks[Schedules]):
     """Fires schedules."""
 
     point = "fire"
@@ -68,54 +68,54 @@ class Firer(Turns[Schedules]):
     async def act(self, record: Record, task: Task) -> UnitAnswer:
         """Perform the due actions for a schedule, and settle the task."""
         try:
-            turn = await self._work_out(record, task.claimed_at or 0)
+            attempt = await self._work_out(record, task.claimed_at or 0)
         except StoreError:
             raise
         except TreadleError as error:
             return await self._put_off(record, task, error)
-        return await self._settle(turn, task)
+        return await self._settle(attempt, task)
 
-    async def _work_out(self, record: Record, now: int) -> _FireTurn:
+    async def _work_out(self, record: Record, now: int) -> _FireAttempt:
         body = self.triggers.load(record)
         before = [] if body.overlap == ALLOW else [await self.triggers.starters.find_live(work) for work in body.live]
         live = [work for work in before if work is not None]
         due = decide(body, make_calendar(body.when), record.id, now, busy=bool(live))
         planned, admitted = due.plan, due.admission
-        turn = _FireTurn(record, body, now, due, live, skipped=planned.skipped)
+        attempt = _FireAttempt(record, body, now, due, live, skipped=planned.skipped)
         if planned.skipped:
-            turn.firings.append(Firing(tick=planned.cursor, at=now, note=f"{planned.skipped} missed tick(s) up to here skipped"))
+            attempt.firings.append(Firing(tick=planned.cursor, at=now, note=f"{planned.skipped} missed tick(s) up to here skipped"))
         overtaken = bool(due.fire) and due.fire[-1] in planned.fire
         for tick in admitted.skipped:
-            turn.note(tick, "skipped: a newer tick fires" if overtaken else "skipped: earlier work is still live")
+            attempt.note(tick, "skipped: a newer tick fires" if overtaken else "skipped: earlier work is still live")
         if admitted.cancel:
             for work in live:
                 await self.triggers.starters.cancel(work, f"The next tick of the schedule {record.name} is due.", "schedule")
-            turn.live = []
+            attempt.live = []
         for tick in admitted.start:
             started, prepared = await prepare_tick(self.triggers.starters, record, body, tick)
-            turn.started.append(started)
-            turn.prepared.append(prepared)
-            turn.firings.append(Firing(tick=tick, at=now, kind=started.kind, id=started.id))
-        return turn
+            attempt.started.append(started)
+            attempt.prepared.append(prepared)
+            attempt.firings.append(Firing(tick=tick, at=now, kind=started.kind, id=started.id))
+        return attempt
 
-    async def _settle(self, turn: _FireTurn, task: Task) -> UnitAnswer:
-        record, body = turn.record, turn.body
-        waiting = turn.waiting[0] if turn.waiting else None
+    async def _settle(self, attempt: _FireAttempt, task: Task) -> UnitAnswer:
+        record, body = attempt.record, attempt.body
+        waiting = attempt.waiting[0] if attempt.waiting else None
         looks = body.looks + 1 if waiting is not None and waiting == body.waiting else 0
         new = msgspec.structs.replace(
             body,
-            cursor=turn.due.plan.cursor,
-            live=() if body.overlap == ALLOW else (*turn.live, *turn.started),
+            cursor=attempt.due.plan.cursor,
+            live=() if body.overlap == ALLOW else (*attempt.live, *attempt.started),
             waiting=waiting,
-            backlog=turn.waiting[1:],
+            backlog=attempt.waiting[1:],
             looks=looks,
-            recent=(*body.recent, *turn.firings)[-RECENT:],
-            fired=body.fired + len(turn.started),
-            skipped=body.skipped + turn.skipped,
+            recent=(*body.recent, *attempt.firings)[-RECENT:],
+            fired=body.fired + len(attempt.started),
+            skipped=body.skipped + attempt.skipped,
             error=None,
         )
-        over = turn.due.plan.next_at is None and waiting is None
-        tasks: tuple[NewTask, ...] = () if over else (self._next(turn, new),)
+        over = attempt.due.plan.next_at is None and waiting is None
+        tasks: tuple[NewTask, ...] = () if over else (self._next(attempt, new),)
         change = ChangeRecord(
             record.id,
             record.version,
@@ -127,23 +127,23 @@ class Firer(Turns[Schedules]):
             actor="schedule" if over else None,
             task_id=tasks[0].id if tasks else None,
         )
-        finish = succeeded(_result(turn))
-        answer = await self.commit(unit_of(turn.prepared, (change,), tasks, guard=task.claim, settlement=finish))
+        finish = succeeded(_result(attempt))
+        answer = await self.commit(unit_of(attempt.prepared, (change,), tasks, guard=task.claim, settlement=finish))
         if answer.verdict is Verdict.DONE:
-            for prepared in turn.prepared:
+            for prepared in attempt.prepared:
                 prepared.committed()
-            if not turn.firings:
+            if not attempt.firings:
                 await self.forget(task)
         return answer
 
-    def _next(self, turn: _FireTurn, body: ScheduleBody) -> NewTask:
+    def _next(self, attempt: _FireAttempt, body: ScheduleBody) -> NewTask:
         """Return the task for the next tick, or for an earlier check if ticks wait."""
-        next_at = turn.due.plan.next_at
-        task = self.triggers.next_task(turn.record.id, body, turn.now, next_at)
-        if not turn.waiting or body.overlap == ALLOW:
+        next_at = attempt.due.plan.next_at
+        task = self.triggers.next_task(attempt.record.id, body, attempt.now, next_at)
+        if not attempt.waiting or body.overlap == ALLOW:
             return task
         look_for = _LOOK_BACKOFF.delay_for(body.looks)
-        due_for = look_for if next_at is None else max(next_at + jitter_of(turn.record.id, body.jitter_for) - turn.now, 0)
+        due_for = look_for if next_at is None else max(next_at + jitter_of(attempt.record.id, body.jitter_for) - attempt.now, 0)
         return msgspec.structs.replace(task, delay=min(due_for, look_for))
 
     async def _put_off(self, record: Record, task: Task, error: TreadleError) -> UnitAnswer:
@@ -165,10 +165,10 @@ class Firer(Turns[Schedules]):
         return await self.commit(Unit(task.claim, requeue, rows=(change,)))
 
 
-def _result(turn: _FireTurn) -> dict[str, Json]:
+def _result(attempt: _FireAttempt) -> dict[str, Json]:
     return {
-        SCHEDULE: turn.record.name,
-        "started": [{"kind": started.kind, "id": started.id, "tick": as_text(started.tick)} for started in turn.started],
-        "skipped": turn.skipped,
-        "waiting": as_text(turn.waiting[0] if turn.waiting else None),
+        SCHEDULE: attempt.record.name,
+        "started": [{"kind": started.kind, "id": started.id, "tick": as_text(started.tick)} for started in attempt.started],
+        "skipped": attempt.skipped,
+        "waiting": as_text(attempt.waiting[0] if attempt.waiting else None),
     }

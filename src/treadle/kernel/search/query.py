@@ -5,7 +5,7 @@
     one       := "not" one | "(" query ")" | condition
     condition := FIELD OP VALUE | FIELD ["not"] "in" "(" VALUE ("," VALUE)* ")" | FIELD "exists"
     OP        := "=" | "!=" | "<" | "<=" | ">" | ">=" | "~"
-    FIELD     := state | doing | name | kind | list | id | run | created | finished | error | tag.KEY | input.PATH | output.PATH
+    FIELD     := state | activity | name | kind | list | id | run | created | finished | error | tag.KEY | input.PATH | output.PATH
     VALUE     := "text" | word | prefix* | 12.5 | true | false | null | 2026-11-01 | 2d ago
 
 `parse` returns a tree of `Condition` and `QueryGroup`; `print_query` is its inverse. `kernel.search.match`

@@ -227,7 +227,7 @@ class RunStore(ReadPort):
         return await self._database.fetch_as(Run, "find_runs", ids=unique(run_ids), states=states or None)
 
     async def find_last_link(self, lineage_id: str) -> Run | None:
-        """Return the last run of the chain; None if its first run was not continued."""
+        """Return the last run of the lineage; None if its first run was not continued."""
         return await self._find(Run, "find_last_link", lineage_id=lineage_id)
 
     async def list_matching(self, which: RunFilter, limit: int) -> list[Run]:
@@ -247,7 +247,7 @@ class RunStore(ReadPort):
         return dict(await self._database.fetch("count_matching_runs", **await self._values(which)))
 
     async def count_activities(self, which: RunFilter, limit: int) -> dict[str, int]:
-        """Count the newest `limit` unfinished runs that match the filter, by what they are doing (`model.activity`)."""
+        """Count the newest `limit` unfinished runs that match the filter, by activity (`model/runs.py`)."""
         rows = await self._database.fetch("count_activities", **await self._values(which), limit=max(limit, 0))
         return {str(ACTIVITY_KINDS[rank]): count for rank, count in rows}
 

@@ -1,7 +1,7 @@
-"""Lookups: ids from their beginnings, all pages of a list, the last run of a chain, and the task or run of an idempotency key.
+"""Lookups: ids from their beginnings, all pages of a list, the last run of a lineage, and the task or run of an idempotency key.
 
-The id of any run of a chain (`ctx.continue_as_new`) names the chain: calls reach its current run. A writer that loses to a
-continuation reads the chain again, so nothing is sent to a run that has just been continued.
+The id of any run of a lineage (`ctx.continue_as_new`) names the lineage: calls reach its current run. A writer that loses to a
+continuation reads the lineage again, so nothing is sent to a run that has just been continued.
 """
 
 from __future__ import annotations
@@ -173,9 +173,9 @@ def continued_id(run_id: str) -> str:
 
 
 async def current_run(store: Store, run: Run) -> Run:
-    """Return the last run of the chain; the run itself if nothing continued it.
+    """Return the last run of the lineage; the run itself if nothing continued it.
 
-    One indexed read for a chain of any length. Links that an older version made have no chain id: these are followed one by one.
+    One indexed read for a lineage of any length. Continuations by older versions have no lineage id: they are followed singly.
     """
     while run.state == RunState.COMPLETED and run.kind == "function" and not _returned(run):
         link = await store.runs.find_last_link(run.lineage_id or run.id) or await store.runs.find(continued_id(run.id))

@@ -63,7 +63,7 @@ class TaskStore(Protocol):
         Each call takes from one queue: the first task of that queue has the best priority (smaller first), then the
         oldest due time. Fewer than `limit` tasks does not mean that the queues are empty; no task means that none was
         ready, or that other callers were taking them. No two callers receive the same (task, version). A task with a
-        `wake_at`, an owner or a hold is never taken, nor is a task of a paused queue; a queue with a rate yields at most as
+        `wake_at`, an owner or a block reason is never taken, nor is a task of a paused queue; a queue with a rate yields at most as
         many tasks as it has tokens (`next_token_for`). `claimed_at`, `heartbeat_at` and `progress_at` become now, and
         `wake_at` the end of the lease. A claim writes no row to the log. `claim_tasks` releases those of a caller that is
         canceled during the call.
@@ -190,7 +190,7 @@ class Store(Protocol):
         - Messages to runs are delivered after everything else of the call.
         - A new task with an existing id or live unique key (per namespace) is not inserted; `existing` names the live one.
         - A task has at most one limit key: its own, or else its queue's. After the call, no more tasks of a key are
-          admitted (the over-limit bit of `hold` is clear) than its limit allows, and the next ones in line are: by
+          admitted (the over-limit bit of `blocked_by` is clear) than its limit allows, and the next ones in line are: by
           priority, then due time. A task without an owner that sleeps, awaits something or is paused has given up its
           slot; a task with an expired lease keeps it.
         - A unit without a guard may be refused: `BacklogFull` if its tasks raise the number of ready tasks of a queue

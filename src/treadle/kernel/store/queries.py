@@ -284,7 +284,7 @@ class QueueDepth(msgspec.Struct, frozen=True):
     ready: int
     running: int
     waiting: int
-    held: int
+    blocked: int
     oldest_due_at: int | None
     paused: int = 0
     """Those that are paused one by one."""

@@ -91,7 +91,7 @@ class Await(msgspec.Struct, frozen=True):
 
 
 class PutOutcome(msgspec.Struct, frozen=True):
-    """Record the outcome of an effect; a resolved outcome never changes again. `doubted`: it is unknown from now on.
+    """Record the outcome of an effect; a resolved outcome never changes again. `in_doubt`: it is unknown from now on.
 
     An effect that is in progress when its claim ends otherwise (expiry, cancellation, release, retry, failure) becomes unknown
     with it: the store logs the transition `tool_call.unknown` of its task before the transition that ends the claim, and sets
@@ -99,7 +99,7 @@ class PutOutcome(msgspec.Struct, frozen=True):
     """
 
     outcome: EffectOutcome
-    doubted: bool = False
+    in_doubt: bool = False
 
 
 class EffectFilter(msgspec.Struct, frozen=True):

@@ -192,7 +192,7 @@ class BlockRun(msgspec.Struct, frozen=True):
     """Set or clear the run-paused bit of all live tasks of the run, except tasks that await an external job (D20)."""
 
     run_id: str
-    held: bool
+    blocked: bool
 
 
 class CancelRunTasks(msgspec.Struct, frozen=True):
@@ -281,9 +281,9 @@ class UnitAnswer(msgspec.Struct, frozen=True):
     """The verdict on a unit, with details for the caller.
 
     `existing` maps each unique key that was taken to the live task that has it. `queue_ids` are the queues in which the unit
-    made a task ready, and, whatever the verdict, those in which the commit held a ready task that claims skipped meanwhile.
+    made a task ready, and, whatever the verdict, those in which the commit had locked a ready task that claims skipped meanwhile.
     `lost` lists, for a unit with several claims, the tasks with a lost claim. `same` maps the id of each new task with a
-    taken idempotency key to the task that it identifies. `held` means that the claim stays (Keep, or no settlement) but the
+    taken idempotency key to the task that it identifies. `run_paused` means that the claim stays (Keep, or no settlement) but the
     run was paused meanwhile: the worker should stop at its next opportunity. `is_signaled` means that
     the store has already signaled the queues, so that the caller need not `notify` of them.
     """
@@ -293,7 +293,7 @@ class UnitAnswer(msgspec.Struct, frozen=True):
     queue_ids: tuple[int, ...] = ()
     lost: tuple[str, ...] = ()
     same: dict[str, str] = {}
-    held: bool = False
+    run_paused: bool = False
     is_signaled: bool = False
 
 

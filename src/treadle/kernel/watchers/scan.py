@@ -1,4 +1,4 @@
-"""The turns of a watcher's task: a scan, and one commit under its claim for the changes and the work they started.
+"""The attempts of a watcher's task: a scan, and one commit under its claim for the changes and the work they started.
 
 A large directory is processed page by page, each in a unit of its own: after a crash, committed pages count as seen, and the
 next scan finds the rest. A failed scan changes none of the seen items: it is reported once, and retried.
@@ -17,7 +17,7 @@ from treadle.kernel.core import Core
 from treadle.kernel.store.records import ChangeRecord, PutItems
 from treadle.kernel.store.units import Finish, Requeue, Row, Unit, UnitAnswer, Verdict
 from treadle.kernel.telemetry.events import WatcherBack, WatcherTrouble
-from treadle.kernel.triggers import Prepared, Turns, succeeded, unit_of
+from treadle.kernel.triggers import Prepared, TriggerTasks, succeeded, unit_of
 from treadle.kernel.watchers.decide import (
     Content,
     Fetched,
@@ -77,8 +77,8 @@ class _Lost(Exception):
 
 
 @dataclass(slots=True)
-class _ScanTurn:
-    """One turn in progress."""
+class _ScanAttempt:
+    """One attempt in progress."""
 
     record: Record
     body: WatcherBody
@@ -109,7 +109,7 @@ class _Chunk:
     prepared: list[Prepared] = field(default_factory=list)
 
 
-class WatcherScanner(Turns[Watchers]):
+class WatcherScanner(TriggerTasks[Watchers]):
     """Scans for watchers."""
 
     point = "look"
@@ -121,57 +121,57 @@ class WatcherScanner(Turns[Watchers]):
     async def act(self, record: Record, task: Task) -> UnitAnswer:
         """Scan for a watcher, start the work for changes, and settle the task."""
         body = self.triggers.load(record)
-        turn = _ScanTurn(record, body, record.version, task, task.claimed_at or 0, body.every_for)
+        attempt = _ScanAttempt(record, body, record.version, task, task.claimed_at or 0, body.every_for)
         try:
-            await (self._scan_address(turn) if body.source.kind == HTTP else self._scan_files(turn))
-            return await self._settle(turn)
+            await (self._scan_address(attempt) if body.source.kind == HTTP else self._scan_files(attempt))
+            return await self._settle(attempt)
         except _Lost as lost:
             return lost.answer
         except ScanFailed as error:
-            return await self._put_off(turn, error.reason, str(error))
+            return await self._put_off(attempt, error.reason, str(error))
         except StoreError:
             raise
         except TreadleError as error:  # the target cannot be started
-            return await self._put_off(turn, error.code, str(error))
+            return await self._put_off(attempt, error.code, str(error))
 
     # scans
 
-    async def _scan_files(self, turn: _ScanTurn) -> None:
-        source = turn.body.source
+    async def _scan_files(self, attempt: _ScanAttempt) -> None:
+        source = attempt.body.source
         scan = await self._sources.scan(source)
-        turn.items = len(scan.found)
+        attempt.items = len(scan.found)
         if scan.problem is not None:
-            turn.problem = {"code": "path_unreadable" if scan.unreadable else "path_not_found", "message": scan.problem}
-        turn.digest = None if scan.unreadable else digest_of(scan.found)
-        if turn.body.begun and turn.digest is not None and turn.digest == turn.body.digest:
+            attempt.problem = {"code": "path_unreadable" if scan.unreadable else "path_not_found", "message": scan.problem}
+        attempt.digest = None if scan.unreadable else digest_of(scan.found)
+        if attempt.body.begun and attempt.digest is not None and attempt.digest == attempt.body.digest:
             return
         keys = [file.key for file in scan.found]
         after: str | None = None
         begin = 0
         while True:
-            stored = await self._store.records.list_items(turn.record.id, after, PAGE)
+            stored = await self._store.records.list_items(attempt.record.id, after, PAGE)
             bound = stored[-1][0] if len(stored) == PAGE else None
             end = len(keys) if bound is None else bisect_right(keys, bound)
             if end - begin > PAGE:
                 end = begin + PAGE
                 bound = keys[end - 1]
             items = {key: read_item(value) for key, value in stored if bound is None or key <= bound}
-            await self._take_in(turn, items, {file.key: file for file in scan.found[begin:end]}, scan)
+            await self._take_in(attempt, items, {file.key: file for file in scan.found[begin:end]}, scan)
             begin, after = end, bound
             if bound is None:
                 return
 
-    async def _take_in(self, turn: _ScanTurn, items: dict[str, Item], files: dict[str, ScannedFile], scan: Scan) -> None:
+    async def _take_in(self, attempt: _ScanAttempt, items: dict[str, Item], files: dict[str, ScannedFile], scan: Scan) -> None:
         """Compare a page of names, and commit the result."""
-        body = turn.body
+        body = attempt.body
         judged = [
             judge(
                 key,
                 items.get(key),
                 files.get(key),
-                now=turn.now,
+                now=attempt.now,
                 settle_for=body.settle_for,
-                baseline=turn.baseline and key in files and files[key].arrived_at < turn.record.created_at - ARRIVED_FOR,
+                baseline=attempt.baseline and key in files and files[key].arrived_at < attempt.record.created_at - ARRIVED_FOR,
                 hidden=is_under(key, scan.unreadable),
             )
             for key in sorted({*items, *files})
@@ -184,117 +184,117 @@ class WatcherScanner(Turns[Watchers]):
             if verdict.read is not None:
                 content = contents[verdict.read.name]
                 if content.problem is not None:
-                    turn.problem, turn.waits = {"code": "path_unreadable", "message": content.problem}, True
+                    attempt.problem, attempt.waits = {"code": "path_unreadable", "message": content.problem}, True
                     continue
-                last = concluded(verdict, items.get(verdict.key), content, turn.now, body.settle_for)
-            await self._note(turn, chunk, last, items.get(verdict.key), files.get(verdict.key))
+                last = concluded(verdict, items.get(verdict.key), content, attempt.now, body.settle_for)
+            await self._note(attempt, chunk, last, items.get(verdict.key), files.get(verdict.key))
             if len(chunk.prepared) >= STARTS or len(chunk.puts) >= PAGE:
-                await self._write(turn, chunk)
+                await self._write(attempt, chunk)
                 chunk = _Chunk()
-        await self._write(turn, chunk)
+        await self._write(attempt, chunk)
 
-    async def _scan_address(self, turn: _ScanTurn) -> None:
-        source = turn.body.source
+    async def _scan_address(self, attempt: _ScanAttempt) -> None:
+        source = attempt.body.source
         key = key_of(source.place)
-        stored = dict(await self._store.records.list_items(turn.record.id, keys=[key]))
+        stored = dict(await self._store.records.list_items(attempt.record.id, keys=[key]))
         item = read_item(stored[key]) if key in stored else None
         fetched = await self._sources.fetch(source, item)
-        turn.items = 0 if fetched.gone else 1
+        attempt.items = 0 if fetched.gone else 1
         if fetched.gone and item is None:
-            turn.problem = {"code": "http_not_found", "message": f"There is nothing at {source.place} yet."}
+            attempt.problem = {"code": "http_not_found", "message": f"There is nothing at {source.place} yet."}
         chunk = _Chunk()
-        await self._note(turn, chunk, judge_answer(key, item, fetched, baseline=turn.baseline), item, None)
-        await self._write(turn, chunk)
+        await self._note(attempt, chunk, judge_answer(key, item, fetched, baseline=attempt.baseline), item, None)
+        await self._write(attempt, chunk)
 
-    async def _note(self, turn: _ScanTurn, chunk: _Chunk, judged: Judged, old: Item | None, file: ScannedFile | None) -> None:
+    async def _note(self, attempt: _ScanAttempt, chunk: _Chunk, judged: Judged, old: Item | None, file: ScannedFile | None) -> None:
         """Add a verdict to the chunk, with the work that it starts."""
         if judged.delay is not None:
-            turn.waits = True
-            turn.delay = min(turn.delay, max(judged.delay, 1))
+            attempt.waits = True
+            attempt.delay = min(attempt.delay, max(judged.delay, 1))
         if judged.same:
             return
         chunk.puts.append((judged.key, None if judged.item is None else write(judged.item)))
-        if judged.change is None or judged.change not in turn.body.changes:
+        if judged.change is None or judged.change not in attempt.body.changes:
             return
         name = file.name if file is not None else judged.key
-        watcher = f"watcher:{turn.record.name}"
-        value = change_value(turn.record.name or "", turn.body.source, judged.change, name, judged.item or old)
+        watcher = f"watcher:{attempt.record.name}"
+        value = change_value(attempt.record.name or "", attempt.body.source, judged.change, name, judged.item or old)
         started, prepared = await self.triggers.starters.prepare(
-            turn.body.target, self._ids.new_id(), watcher, value, actor=watcher
+            attempt.body.target, self._ids.new_id(), watcher, value, actor=watcher
         )
         chunk.prepared.append(prepared)
-        chunk.noticed.append(Noticed(at=turn.now, change=judged.change, name=name, kind=started.kind, id=started.id))
+        chunk.noticed.append(Noticed(at=attempt.now, change=judged.change, name=name, kind=started.kind, id=started.id))
 
     # commits
 
-    async def _write(self, turn: _ScanTurn, chunk: _Chunk) -> None:
+    async def _write(self, attempt: _ScanAttempt, chunk: _Chunk) -> None:
         """Commit the seen items with the work started for them; the task stays claimed."""
         if not chunk.puts:
             return
-        body = turn.body
+        body = attempt.body
         change: tuple[ChangeRecord, ...] = ()
         if chunk.noticed:
             body = msgspec.structs.replace(
                 body, fired=body.fired + len(chunk.noticed), recent=(*body.recent, *chunk.noticed)[-RECENT:]
             )
-            change = (ChangeRecord(turn.record.id, turn.version, self.triggers.save(body)),)
-        rows: tuple[Row, ...] = (PutItems(turn.record.id, tuple(chunk.puts)), *change)
-        answer = await self.commit(unit_of(chunk.prepared, rows, guard=turn.task.claim))
+            change = (ChangeRecord(attempt.record.id, attempt.version, self.triggers.save(body)),)
+        rows: tuple[Row, ...] = (PutItems(attempt.record.id, tuple(chunk.puts)), *change)
+        answer = await self.commit(unit_of(chunk.prepared, rows, guard=attempt.task.claim))
         if answer.verdict is not Verdict.DONE:
             raise _Lost(answer)
-        turn.body = body
-        turn.version += len(change)
-        turn.fired += len(chunk.noticed)
+        attempt.body = body
+        attempt.version += len(change)
+        attempt.fired += len(chunk.noticed)
         for prepared in chunk.prepared:
             prepared.committed()
 
-    async def _settle(self, turn: _ScanTurn) -> UnitAnswer:
-        body, task = turn.body, turn.task
+    async def _settle(self, attempt: _ScanAttempt) -> UnitAnswer:
+        body, task = attempt.body, attempt.task
         new = msgspec.structs.replace(
             body,
             begun=True,
-            digest=None if turn.waits or turn.problem is not None else turn.digest,
-            items=turn.items,
-            error=turn.problem,
-            error_at=None if turn.problem is None else body.error_at if body.error == turn.problem else turn.now,
+            digest=None if attempt.waits or attempt.problem is not None else attempt.digest,
+            items=attempt.items,
+            error=attempt.problem,
+            error_at=None if attempt.problem is None else body.error_at if body.error == attempt.problem else attempt.now,
         )
-        replaced = bool(turn.fired) or (task.version >= ROTATE and turn.problem is None)
+        replaced = bool(attempt.fired) or (task.version >= ROTATE and attempt.problem is None)
         tasks: tuple[NewTask, ...] = ()
         settlement: Finish | Requeue
         if replaced:
-            next_task = self.triggers.next_task(turn.record.id, body, turn.now)
-            tasks = (msgspec.structs.replace(next_task, delay=turn.delay),)
-            settlement = succeeded({"watcher": turn.record.name, "changes": turn.fired, "items": turn.items})
+            next_task = self.triggers.next_task(attempt.record.id, body, attempt.now)
+            tasks = (msgspec.structs.replace(next_task, delay=attempt.delay),)
+            settlement = succeeded({"watcher": attempt.record.name, "changes": attempt.fired, "items": attempt.items})
         else:
-            failures = 0 if turn.problem is None else task.failures + 1
-            settlement = _requeued(task, failures, turn.delay, turn.problem)
-        change = ChangeRecord(turn.record.id, turn.version, self.triggers.save(new), task_id=tasks[0].id if tasks else None)
+            failures = 0 if attempt.problem is None else task.failures + 1
+            settlement = _requeued(task, failures, attempt.delay, attempt.problem)
+        change = ChangeRecord(attempt.record.id, attempt.version, self.triggers.save(new), task_id=tasks[0].id if tasks else None)
         rows = (change,) if new != body or tasks else ()
         answer = await self.commit(Unit(task.claim, settlement, tasks, rows=rows))
         if answer.verdict is Verdict.DONE:
-            self._tell(turn, new)
-            if replaced and not turn.fired:
+            self._tell(attempt, new)
+            if replaced and not attempt.fired:
                 await self.forget(task)
         return answer
 
-    async def _put_off(self, turn: _ScanTurn, code: str, message: str) -> UnitAnswer:
+    async def _put_off(self, attempt: _ScanAttempt, code: str, message: str) -> UnitAnswer:
         """Retry later, because the scan or the start failed: nothing counts as seen, and the record shows the error."""
         problem: dict[str, Json] = {"code": code, "message": message}
-        body = turn.body
+        body = attempt.body
         new = body
         if body.error != problem:
-            new = msgspec.structs.replace(body, error=problem, error_at=turn.now, digest=None)
-        delay = max(_RETRY_BACKOFF.delay_for(turn.task.failures), body.every_for)
-        change = ChangeRecord(turn.record.id, turn.version, self.triggers.save(new))
-        requeue = _requeued(turn.task, turn.task.failures + 1, delay, problem)
-        answer = await self.commit(Unit(turn.task.claim, requeue, rows=(change,) if new is not body else ()))
+            new = msgspec.structs.replace(body, error=problem, error_at=attempt.now, digest=None)
+        delay = max(_RETRY_BACKOFF.delay_for(attempt.task.failures), body.every_for)
+        change = ChangeRecord(attempt.record.id, attempt.version, self.triggers.save(new))
+        requeue = _requeued(attempt.task, attempt.task.failures + 1, delay, problem)
+        answer = await self.commit(Unit(attempt.task.claim, requeue, rows=(change,) if new is not body else ()))
         if answer.verdict is Verdict.DONE:
-            self._tell(turn, new)
+            self._tell(attempt, new)
         return answer
 
-    def _tell(self, turn: _ScanTurn, new: WatcherBody) -> None:
+    def _tell(self, attempt: _ScanAttempt, new: WatcherBody) -> None:
         """Emit an event once when trouble begins, and once when it ends."""
-        old, name = turn.body.error, turn.record.name or turn.record.id
+        old, name = attempt.body.error, attempt.record.name or attempt.record.id
         if new.error is not None and new.error != old:
             self._emit(WatcherTrouble(name, str(new.error["message"])))
         elif new.error is None and old is not None:

@@ -149,6 +149,7 @@ CODES: dict[type[TreadleError], dict[str, str]] = {
         "poll_not_supported": "no live worker could poll the job that was handed off",
         "schedule_exists": "a schedule of that name exists",
         "skill_exists": "a skill that Treadle did not write is already there",
+        "step_has_task": "the step of a workflow has a live task already",
         "thread_held": "a thread of checkpoints belongs to another task that has not ended",
         "token_exists": "a token of that name exists",
         "watcher_exists": "a watcher of that name exists",

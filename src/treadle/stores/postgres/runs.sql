@@ -3,7 +3,7 @@
 select * from runs where id = $1::uuid;
 
 -- name: find_last_link(lineage_id) on hot
--- Find the last run of a chain.
+-- Find the last run of a lineage.
 select * from runs where lineage_id = $1::uuid order by link desc limit 1;
 
 -- name: list_runs(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, activity, before_at, limit)
@@ -33,7 +33,7 @@ order by created_at desc, id desc
 limit $14::bigint;
 
 -- name: list_runs_by_activity(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, activity, before_at, limit)
--- List unfinished runs by what they are doing, newest first.
+-- List unfinished runs by activity, newest first.
 select *
 from runs
 where {sql:postgres_run_filter}
@@ -45,7 +45,7 @@ limit $14::bigint;
 select created_at from runs where id = $1::uuid;
 
 -- name: count_activities(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, activity, before_at, limit)
--- Count the newest unfinished runs that match a filter, by what they are doing.
+-- Count the newest unfinished runs that match a filter, by activity.
 select activity, count(*)
 from (
   select {sql:run_activity} as activity

@@ -15,7 +15,7 @@ from treadle.model.clock import Clock
 from treadle.model.names import QueueKey
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Task
-from treadle.stores.limits import Key, admit, fill, go_back, list_rated, take_turns
+from treadle.stores.limits import Key, admit, fill, go_back, list_rated, order_fairly
 from treadle.stores.postgres.connection.connect import PostgresConnection
 from treadle.stores.postgres.database import PostgresDatabase, PostgresSession
 from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
@@ -165,7 +165,7 @@ class PostgresTasks(TaskPort):
         """
         (row,) = await session.fetch("wake", limit=limit, expire_leases=expire_leases, find_ready=find_ready)
         count, expired, queue_ids, due, next_for, now, overdue, keys, waiting, fair, ready = row
-        await take_turns(session, fair)
+        await order_fairly(session, fair)
         token_for = None
         if keys or waiting:
             admitted, self._fed, token_for = await feed(session, _decode_keys(keys) if keys else [], self._fed, now)

@@ -196,8 +196,8 @@ set owner_id = $2::text,
 where tasks.id = any (array(select id from taken))
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
--- name: take_turns(ids)
--- Give waiting tasks $1 with a fairness key the due times of their turns: the first one of a key that has none waiting comes with
+-- name: order_fairly(ids)
+-- Give waiting tasks $1 with a fairness key the due times of their places: the first one of a key that has none waiting comes with
 -- the head of the others that are not paused, and each further one a millisecond after the last of its key.
 with given as materialized (
   select id, queue_id, priority, fairness_key, due_at,
@@ -291,7 +291,7 @@ with due as materialized (
       takeovers = tasks.takeovers + (due.owner_id is not null)::integer,
       attempt = tasks.attempt + (due.owner_id is not null and tasks.state = 'pending')::integer,
       version = tasks.version + (due.owner_id is not null)::integer + coalesce(moved.count, 0),
-      -- A task that is held now, or whose lease expired, loses its slot under its limit, which may have been lowered since.
+      -- A task that is blocked now, or whose lease expired, loses its slot under its limit, which may have been lowered since.
       blocked_by = case
         when tasks.limit_key is not null and (tasks.blocked_by <> 0 or due.owner_id is not null) then tasks.blocked_by | 1
         else tasks.blocked_by
@@ -491,13 +491,13 @@ join queues on queues.id = finished.queue_id;
 -- name: list_depths
 -- Count the live tasks of each queue by state of readiness.
 select depth.queue_id, queues.namespace, queues.kind, queues.task_list, queues.name,
-  depth.ready, depth.running, depth.waiting, depth.held, depth.oldest_due_at, depth.paused
+  depth.ready, depth.running, depth.waiting, depth.blocked, depth.oldest_due_at, depth.paused
 from (
   select queue_id,
     count(*) filter (where owner_id is null and blocked_by = 0 and wake_at is null) as ready,
     count(*) filter (where owner_id is not null) as running,
     count(*) filter (where owner_id is null and blocked_by & ~1 = 0 and wake_at is not null) as waiting,
-    count(*) filter (where owner_id is null and blocked_by <> 0 and (blocked_by <> 1 or wake_at is null)) as held,
+    count(*) filter (where owner_id is null and blocked_by <> 0 and (blocked_by <> 1 or wake_at is null)) as blocked,
     min(due_at) filter (where owner_id is null and blocked_by = 0 and wake_at is null) as oldest_due_at,
     count(*) filter (where blocked_by & 8 <> 0) as paused
   from tasks

@@ -80,7 +80,7 @@ def has_rows(unit: Unit) -> bool:
 
 
 def is_plain(unit: Unit) -> bool:
-    """Whether the unit is of the most frequent kind: settle a task, and insert tasks without keys, limits, turns or owners."""
+    """Whether the unit is of the most frequent kind: settle a task, and insert tasks without keys, limits or owners."""
     return not has_rows(unit) and not any(
         task.idempotency_key or task.limit_key or task.fairness_key or task.preclaimed for task in unit.tasks
     )
@@ -358,13 +358,13 @@ def with_admitted(answers: list[UnitAnswer], queue_ids: set[int]) -> list[UnitAn
     return answers
 
 
-HELD = UnitAnswer(Verdict.DONE, held=True)
-"""Done, but the task was held meanwhile."""
+RUN_PAUSED = UnitAnswer(Verdict.DONE, run_paused=True)
+"""Done, but the run was paused meanwhile."""
 
 
 def kept_answer(blocked_by: int) -> UnitAnswer:
     """Return the answer to a unit that keeps its claim, from the block reasons of its task."""
-    return HELD if blocked_by & BlockReason.RUN_PAUSED else DONE
+    return RUN_PAUSED if blocked_by & BlockReason.RUN_PAUSED else DONE
 
 
 def is_checkpoint(unit: Unit) -> bool:

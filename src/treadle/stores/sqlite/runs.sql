@@ -3,7 +3,7 @@
 select * from runs where id = :id;
 
 -- name: find_last_link
--- Find the last run of a chain.
+-- Find the last run of a lineage.
 select * from runs where lineage_id = :lineage_id order by link desc limit 1;
 
 -- name: list_runs
@@ -33,7 +33,7 @@ order by created_at desc, id desc
 limit :limit;
 
 -- name: list_runs_by_activity
--- List unfinished runs by what they are doing, newest first; the index by state skips finished ones.
+-- List unfinished runs by activity, newest first; the index by state skips finished ones.
 select *
 from runs indexed by runs_state
 where namespace = :namespace and state in ('pending', 'running', 'paused')
@@ -46,7 +46,7 @@ limit :limit;
 select created_at from runs where id = :id;
 
 -- name: count_activities
--- Count the newest unfinished runs that match a filter, by what they are doing.
+-- Count the newest unfinished runs that match a filter, by activity.
 select activity, count(*)
 from (
   select {sql:run_activity} as activity

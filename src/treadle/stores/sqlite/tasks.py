@@ -20,13 +20,13 @@ from treadle.model.lists import QueueRule
 from treadle.model.names import QueueKey
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Task
-from treadle.stores.limits import Key, admit, fill, go_back, list_rated, take_turns
+from treadle.stores.limits import Key, admit, fill, go_back, list_rated, order_fairly
 from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
 from treadle.stores.shared import TaskPort, list_queues, queue_rule
 from treadle.stores.sqlite.connection.connect import read_row, read_value, to_json, writing
 from treadle.stores.sqlite.database import SqliteDatabase, SqliteSession
 from treadle.stores.statements import load_statements
-from treadle.stores.writes import doubt_effects
+from treadle.stores.writes import mark_in_doubt
 
 _SQL = load_statements(__package__, "tasks.sql")
 _QUEUES = load_statements(__package__, "queues.sql")
@@ -138,10 +138,10 @@ class SqliteTasks(TaskPort):
                 values["now"] = now = session.now = self._database.now()
                 count, expired, queues, keys, fair = read_row(connection, _SQL["count_due"], values)
                 if expired:
-                    await doubt_effects(session, _decode(read_value(connection, _SQL["list_expiring"], values)))
+                    await mark_in_doubt(session, _decode(read_value(connection, _SQL["list_expiring"], values)))
                     connection.execute(_SQL["log_expired"], {**values, "count": expired})
                 connection.execute(_SQL["wake_due"], values)
-                await take_turns(session, _decode(fair))
+                await order_fairly(session, _decode(fair))
                 for limited in stuck:
                     admitted |= await go_back(session, limited)
                 admitted |= await admit(session, rated.union((namespace, key) for namespace, key in _decode(keys)))

@@ -79,8 +79,8 @@ where rowid in (
   limit :limit
 );
 
--- name: take_turns
--- Give waiting tasks (ids) with a fairness key the due times of their turns: the first one of a key that has none waiting comes
+-- name: order_fairly
+-- Give waiting tasks (ids) with a fairness key the due times of their places: the first one of a key that has none waiting comes
 -- with the head of the others that are not paused, and each further one a millisecond after the last of its key.
 with given as materialized (
   select t.id, t.queue_id, t.priority, t.fairness_key, t.due_at,
@@ -176,7 +176,7 @@ from (
 where owner_id is not null;
 
 -- name: wake_due
--- Make tasks ready whose `wake_at` has passed. A task that is held then, or whose lease expired, loses its slot under its
+-- Make tasks ready whose `wake_at` has passed. A task that is blocked then, or whose lease expired, loses its slot under its
 -- limit.
 update tasks
 set takeovers = takeovers + (owner_id is not null),

@@ -183,7 +183,7 @@ class FunctionContext:
         `retry` repeats a failed attempt (default: no retries), without occupying a worker in between; after the last attempt
         `StepFailed` is raised. `timeout` bounds one attempt. `key` names a step that must be unique in the run.
         Every attempt of a step with a `limit_key` counts against the limit and the rate of that key, together with the tasks
-        that have it; until its turn the run waits without occupying a worker. Such steps of one run take turns.
+        that have it; until its turn the run waits without occupying a worker. Such steps of one run execute one after another.
         """
         fn = unwrapped(fn)
         if name is None and key is None:

@@ -203,7 +203,7 @@ class Recorder:
             raise execution.crashed(error) from None
         failpoint("function.after_commit")
         if answer is not DONE:
-            execution.run_paused = execution.run_paused or answer.held
+            execution.run_paused = execution.run_paused or answer.run_paused
             if answer.verdict is not Verdict.DONE:
                 await self._check_claim()
                 return await self._checkpoint(branch, step)
@@ -356,7 +356,7 @@ class Recorder:
         failpoint("function.before_commit")
         answer = await self._execution.runtime.committer.submit(unit)
         failpoint("function.after_commit")
-        if answer.held:
+        if answer.run_paused:
             self._execution.run_paused = True
         return answer
 

@@ -240,7 +240,7 @@ class DeterminismFinding:
 
 
 def warn_of_calls(name: str, call: Callable[..., Any]) -> None:
-    """Issue a `DeterminismWarning` for each doubtful call in the function's own source."""
+    """Issue a `DeterminismWarning` for each suspicious call in the function's own source."""
     file = getattr(getattr(inspect.unwrap(call), "__code__", None), "co_filename", "<function>")
     for finding in find_calls(call):
         text = (
@@ -272,7 +272,7 @@ def find_unawaited(call: Callable[..., Any]) -> list[tuple[int, str]]:
 
 
 def find_calls(call: Callable[..., Any]) -> list[DeterminismFinding]:
-    """Return the doubtful calls in the source of a function; none if it has no source."""
+    """Return the suspicious calls in the source of a function; none if it has no source."""
     function = inspect.unwrap(call)
     if (source := _source_of(function)) is None:
         return []

@@ -296,9 +296,9 @@ class EffectOperation(StepOperation):
             journal.history.take_questions(place, recorded.attempt - lost)
         if is_interrupted(self.driver, branch, recorded):
             step = recorded or journal.new_step(place, EFFECT, name, StepState.PENDING)
-            step.doubtful = step.doubtful or lost
+            step.in_doubt = step.in_doubt or lost
             journal.history.take_questions(place, step.attempt)
-            if step.doubtful:
+            if step.in_doubt:
                 journal.note_unknown(what, first, place, step.attempt)
             await self._interrupt(branch, step)
         if recorded is None:
@@ -308,13 +308,13 @@ class EffectOperation(StepOperation):
         elif recorded.state == StepState.COMPLETED:
             return self._loaded(recorded.value)
         elif (error := error_of(recorded)) is not None:
-            if recorded.doubtful:
+            if recorded.in_doubt:
                 journal.note_unknown(what, first, place, recorded.attempt)
             raise error
         elif recorded.state == StepState.PENDING:
             await self._wait_for_retry(branch, recorded)
         else:
-            recorded.doubtful = True
+            recorded.in_doubt = True
         effect = Effect.of(execution.run_id, first, execution.root_id, self.action, self.request, held_by=execution.task.id)
         if lost and self.on_unknown != REPEAT:
             await self.driver.recorder.log_if_unlogged(Begin(effect, recorded.attempt))
@@ -332,8 +332,8 @@ class EffectOperation(StepOperation):
                 await self._end_streams(branch)
                 failpoint("effect.made")
                 return await self._succeeded(branch, begin, recorded, value)
-            recorded.doubtful = not is_definite(error, self.unknown)
-            if not recorded.doubtful:
+            recorded.in_doubt = not is_definite(error, self.unknown)
+            if not recorded.in_doubt:
                 branch.next_unit().rows.append(failed(begin, error, execution.runtime.value_store))
             else:
                 await self.driver.recorder.log_unknown(*begin.unknown)
@@ -346,7 +346,7 @@ class EffectOperation(StepOperation):
             try:
                 recorded = await self._failed(branch, place, name, recorded, error, began_at, about)
             except StepFailed:
-                if recorded.doubtful:
+                if recorded.in_doubt:
                     journal.note_unknown(what, first, place, recorded.attempt)
                 raise
 
@@ -367,21 +367,21 @@ class EffectOperation(StepOperation):
         """Continue the count of attempts if the new step repeats an unknown effect; return the step of the first attempt."""
         journal, place = self.driver.journal, recorded.place
         if (before := journal.history.replaced.get(place)) is not None:
-            recorded.of, recorded.doubtful = before.of, before.doubtful or before.state == StepState.RUNNING
+            recorded.of, recorded.in_doubt = before.of, before.in_doubt or before.state == StepState.RUNNING
             recorded.attempt = max(before.attempt, journal.history.begun.get(before.of or journal.ids.at(place), 0))
         elif (unknown := journal.find_unknown(what, place)) is not None:
             recorded.of, recorded.attempt = unknown
-            recorded.doubtful = True
+            recorded.in_doubt = True
         return recorded.of or journal.ids.at(place)
 
     async def _begin(self, branch: FunctionBranch, recorded: Recorded, effect: Effect) -> Begin:
         """Commit that the effect is about to happen."""
         driver = self.driver
-        begin = Begin(effect, recorded.attempt + 1, UNRESOLVED if recorded.doubtful else None)
+        begin = Begin(effect, recorded.attempt + 1, UNRESOLVED if recorded.in_doubt else None)
         driver.journal.history.begun[effect.step_id or ""] = begin.attempt
-        if recorded.doubtful:
+        if recorded.in_doubt:
             await driver.recorder.log_if_unlogged(Begin(effect, recorded.attempt))
-        recorded.attempt, recorded.state, recorded.doubtful = begin.attempt, StepState.RUNNING, False
+        recorded.attempt, recorded.state, recorded.in_doubt = begin.attempt, StepState.RUNNING, False
         recorded.wake_at = None
         unit = branch.next_unit()
         unit.rows += begin.rows
@@ -472,7 +472,7 @@ class EffectOperation(StepOperation):
         driver = self.driver
         execution = driver.execution
         error = unrepeated(effect.action, f"treadle effects list --run {execution.run_id}", cause)
-        recorded.state, recorded.wake_at, recorded.doubtful = StepState.FAILED, None, True
+        recorded.state, recorded.wake_at, recorded.in_doubt = StepState.FAILED, None, True
         recorded.error = {"code": error.code, "message": str(error), "state": UNKNOWN_OUTCOME}
         await driver.recorder.checkpoint(branch, make_step(execution.run_id, recorded, execution.runtime.value_store))
         raise failure_of(recorded)

@@ -231,10 +231,10 @@ async def _change(
 ) -> None:
     """Call it for each batch until nothing is left, and show the totals."""
 
-    def doing(total: DeadLettersChanged) -> str:
+    def describe(total: DeadLettersChanged) -> str:
         return f"{total.done + total.passed_over} of {total.matched} {word}"
 
-    parts = [await until_end(session, call, doing, **batch) for batch in batches]
+    parts = [await until_end(session, call, describe, **batch) for batch in batches]
     sums = {name: sum(getattr(part, name) for part in parts) for name in ("done", "of_runs", "passed_over")}
     dry_run = parts[0].dry_run
     lines = [f"{sums['done']} {'would be ' if dry_run else ''}{word}"]

@@ -89,7 +89,8 @@ def headline(look: Look, where: str) -> Text:
         (status.health, tone),
         ("  " + "; ".join(status.reasons), "yellow"),
         f"  {status.store.kind} {where if '://' in where and '@' not in where else ''}\n",
-        f"{status.tasks.ready} ready, {status.tasks.running} running, {status.tasks.waiting} waiting, {status.tasks.held} held",
+        f"{status.tasks.ready} ready, {status.tasks.running} running, ",
+        f"{status.tasks.waiting} waiting, {status.tasks.blocked} blocked",
         f"   {rate} completed in the last full minute   ",
         (spark([minute.completed for minute in minutes[-40:]]), "cyan"),
     )
@@ -112,7 +113,7 @@ def spark(values: list[int]) -> str:
 def _busy_queues(look: Look) -> list[tuple[TaskListStatus, QueueStatus]]:
     """The queues that have tasks, each with its list."""
     every = [(task_list, queue) for task_list in look.lists for queue in task_list.queues]
-    return [(task_list, queue) for task_list, queue in every if queue.ready or queue.running or queue.waiting or queue.held]
+    return [(task_list, queue) for task_list, queue in every if queue.ready or queue.running or queue.waiting or queue.blocked]
 
 
 def _list_state(row: tuple[TaskListStatus, QueueStatus]) -> str:
@@ -127,7 +128,7 @@ _QUEUES = (
     Column("ready", lambda row: row[1].ready),
     Column("running", lambda row: row[1].running),
     Column("waiting", lambda row: row[1].waiting),
-    Column("held", lambda row: row[1].held),
+    Column("blocked", lambda row: row[1].blocked),
     Column("oldest", lambda row: row[1].oldest_due_at, "instant"),
     Column("", _list_state, "state"),
 )

@@ -1,6 +1,6 @@
 -- name: put_messages(*rows)
 -- Deliver messages ($1 ids, $2 runs, $3 steps, $4 names, $5 bodies) to unfinished runs, each once, and raise the runs'
--- versions. Wake the own tasks, if they sleep without an owner, of runs that await no more. A task that is held then loses
+-- versions. Wake the own tasks, if they sleep without an owner, of runs that await no more. A task that is blocked then loses
 -- its slot under its limit. (`is false` prevents the use of the index of sleeping tasks.)
 with inserted as (
   insert into mail (id, run_id, step_id, name, body, at)

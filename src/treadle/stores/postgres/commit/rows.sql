@@ -98,29 +98,29 @@ insert into blobs (digest, value) select * from unnest($1::text[], $2::text[]) o
 -- Record the trees that use large values.
 insert into blob_uses (root_id, digest) select * from unnest($1::uuid[], $2::text[]) on conflict do nothing;
 
--- name: hold_run(run_id)
+-- name: block_run(run_id)
 -- Set the run-paused bit of the run's live tasks, except those that await an external job; unclaimed ones lose their slot
 -- under a limit. Returns the limit keys.
 with locked as materialized (
   select id from tasks where run_id = $1::uuid and state <> 'awaiting_external' order by id for update
-), held as (
+), blocked as (
   update tasks
   set blocked_by = tasks.blocked_by | 4 | (tasks.limit_key is not null and tasks.owner_id is null)::integer
   from locked
   where tasks.id = any (array[locked.id])
   returning tasks.namespace, tasks.limit_key
 )
-select distinct null::integer, namespace, limit_key from held where limit_key is not null;
+select distinct null::integer, namespace, limit_key from blocked where limit_key is not null;
 
--- name: free_run(run_id)
+-- name: unblock_run(run_id)
 -- Clear the run-paused bit of the run's live tasks; return the queues in which tasks became ready, and limit keys.
 with locked as materialized (
   select id from tasks where run_id = $1::uuid order by id for update
-), freed as (
+), unblocked as (
   update tasks set blocked_by = tasks.blocked_by & ~4 from locked where tasks.id = any (array[locked.id])
   returning tasks.queue_id, tasks.blocked_by, tasks.owner_id, tasks.wake_at, tasks.namespace, tasks.limit_key
 )
-select distinct case when blocked_by = 0 and owner_id is null and wake_at is null then queue_id end, namespace, limit_key from freed;
+select distinct case when blocked_by = 0 and owner_id is null and wake_at is null then queue_id end, namespace, limit_key from unblocked;
 
 -- name: cancel_run_tasks(run_id, actor, error, inbox)
 -- Move the run's live tasks to finished, as canceled by $2 with error $3; return their limit keys. With $4, only those that are
@@ -194,14 +194,14 @@ select unit, blocked_by from kept;
 select distinct queue_id from tasks where id = any ($1::uuid[]) and owner_id is null and wake_at is null and blocked_by = 0;
 
 -- name: put_outcomes(*rows)
--- Insert outcomes ($9: doubted), or replace unknown ones.
+-- Insert outcomes ($9: in_doubt), or replace unknown ones.
 insert into idempotency_outcomes (idempotency_key, tool_call_id, status, response_hash, response, root_id, task_id, details,
   created_at,
   resolved_at, unknown_at)
 select idempotency_key, tool_call_id, status, response_hash, response, root_id, task_id, details, (select treadle_now()),
-  case when status <> 'unknown' then (select treadle_now()) end, case when doubted then (select treadle_now()) end
+  case when status <> 'unknown' then (select treadle_now()) end, case when in_doubt then (select treadle_now()) end
 from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::uuid[], $7::uuid[], $8::text[], $9::boolean[])
-  as given (idempotency_key, tool_call_id, status, response_hash, response, root_id, task_id, details, doubted)
+  as given (idempotency_key, tool_call_id, status, response_hash, response, root_id, task_id, details, in_doubt)
 on conflict (idempotency_key) do update
 set tool_call_id = excluded.tool_call_id, status = excluded.status, response_hash = excluded.response_hash,
   response = excluded.response, resolved_at = excluded.resolved_at,

@@ -156,7 +156,7 @@ set seq = nextval('treadle_seq'),
 from given
 where finished.id = any (array[given.id]);
 
--- name: doubt_effects(ids)
+-- name: mark_in_doubt(ids)
 -- Mark the effects in progress of locked tasks $1 that have an owner as unknown, and log a transition for each.
 with marked as (
   update idempotency_outcomes as o

@@ -91,7 +91,7 @@ insert into blobs (digest, value) select r.value ->> 0, r.value ->> 1 from jsonb
 insert into blob_uses (root_id, digest)
 select r.value ->> 0, r.value ->> 1 from jsonb_each(:rows) as r where true on conflict do nothing;
 
--- name: hold_run
+-- name: block_run
 -- Set the run-paused bit of the run's live tasks, except those that await an external job; unclaimed ones lose their slot
 -- under a limit. Return the limit keys.
 update tasks
@@ -99,7 +99,7 @@ set blocked_by = blocked_by | 4 | (limit_key is not null and owner_id is null)
 where run_id = :run_id and state <> 'awaiting_external'
 returning null, namespace, limit_key;
 
--- name: free_run
+-- name: unblock_run
 -- Clear the run-paused bit of the run's live tasks; return the queues in which tasks became ready, and limit keys.
 update tasks
 set blocked_by = blocked_by & ~4
@@ -146,7 +146,7 @@ update finished set fingerprint = '' where id in (select value from json_each(:i
 update finished set fingerprint = '' where run_id = :run_id and state = 'failed' and fingerprint is not '';
 
 -- name: put_outcomes
--- Insert outcomes (key, call, status, hash, response, root, task, details, doubted), or replace unknown ones.
+-- Insert outcomes (key, call, status, hash, response, root, task, details, in_doubt), or replace unknown ones.
 insert into idempotency_outcomes (idempotency_key, tool_call_id, status, response_hash, response, root_id, task_id, details,
   created_at,
   resolved_at, unknown_at)

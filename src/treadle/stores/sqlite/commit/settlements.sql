@@ -102,7 +102,7 @@ set seq = {sql:sqlite_first_seq} + r.key, from_state = state, state = r.value ->
 from jsonb_each(:rows) as r
 where finished.id = r.value ->> 0;
 
--- name: doubt_effects
+-- name: mark_in_doubt
 -- Mark the effects in progress of tasks (ids) that have an owner as unknown, and log a transition for each.
 update seqs
 set value = value + (

@@ -81,9 +81,9 @@ create index tasks_over_limit_queue on tasks (queue_id) where blocked_by - 1 = 0
 
 -- Members of a tree other than its root.
 create index tasks_root on tasks (root_id) where root_id <> id;
-create index tasks_turns on tasks (queue_id, priority, fairness_key, due_at)
+create index tasks_fairness on tasks (queue_id, priority, fairness_key, due_at)
   where fairness_key is not null and owner_id is null and wake_at is null;
-create index tasks_turn_heads on tasks (queue_id, priority, due_at)
+create index tasks_fairness_heads on tasks (queue_id, priority, due_at)
   where fairness_key is not null and owner_id is null and wake_at is null and (blocked_by & ~1) = 0;
 create index tasks_created on tasks (created_at, id);
 create index tasks_error on tasks (created_at, id) where error is not null;

@@ -1,4 +1,4 @@
-"""Turns: tasks with fairness keys interleave by key, within a queue and a priority; all other tasks keep their order."""
+"""Fair queueing: tasks with fairness keys interleave by key, within a queue and a priority; all other tasks keep their order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def keys_in_order(store: Store, limit: int) -> list[str | None]:
     return [task.fairness_key for _ in range(limit) for task in await claim(store, limit=1)]
 
 
-def take_turns(*queues: tuple[str, int]) -> list[str]:
+def in_rotation(*queues: tuple[str, int]) -> list[str]:
     """The reference: each key in turn, in the order of their first tasks, while it has tasks left."""
     left = deque(queues)
     order = []
@@ -41,19 +41,19 @@ async def test_a_key_with_many_tasks_does_not_hold_back_one_with_few(store):
     assert (await keys_in_order(store, 21)).count("b") == 10
 
 
-async def test_keys_take_turns_like_the_reference(store):
+async def test_keys_alternate_like_the_reference(store):
     await put_fair(store, "a", 5)
     await put_fair(store, "b", 2)
     await put(store, *[new_task(fairness_key=key) for key in ("c", "c", "c", "d", "c")])
-    assert await keys_in_order(store, 12) == take_turns(("a", 5), ("b", 2), ("c", 4), ("d", 1))
+    assert await keys_in_order(store, 12) == in_rotation(("a", 5), ("b", 2), ("c", 4), ("d", 1))
 
 
-async def test_priorities_come_before_turns_and_have_their_own(store):
+async def test_each_priority_has_a_rotation_of_its_own(store):
     await put_fair(store, "a", 3)
     await put_fair(store, "b", 1)
     await put_fair(store, "a", 3, priority=-1)
     await put_fair(store, "b", 1, priority=-1)
-    assert await keys_in_order(store, 8) == take_turns(("a", 3), ("b", 1)) * 2
+    assert await keys_in_order(store, 8) == in_rotation(("a", 3), ("b", 1)) * 2
 
 
 async def test_tasks_without_a_fairness_key_keep_their_place_by_time(store, clock):
@@ -67,7 +67,7 @@ async def test_tasks_without_a_fairness_key_keep_their_place_by_time(store, cloc
     assert [task.fairness_key for task in taken] == [None, None, "a", "a", "a", None, None]
 
 
-async def test_delayed_tasks_take_turns_when_they_become_due(store, clock):
+async def test_delayed_tasks_join_the_rotation_when_they_become_due(store, clock):
     await put_fair(store, "a", 4, delay=1_000)
     await put_fair(store, "b", 2, delay=1_000)
     await clock.advance(1_000)
@@ -77,16 +77,16 @@ async def test_delayed_tasks_take_turns_when_they_become_due(store, clock):
     assert (Counter(taken[:3]), Counter(taken[3:5])) == ({"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 1})
 
 
-async def test_redriven_tasks_take_turns(store):
+async def test_redriven_tasks_join_the_rotation(store):
     ids = await put_fair(store, "a", 4)
     for task in await claim(store):
         await settle(store, task.claim, fail())
     await store.commit([Unit(seen(await get(store, each)), Redrive("requeue", "ann")) for each in ids])
     await put_fair(store, "b", 2)
-    assert await keys_in_order(store, 6) == take_turns(("a", 4), ("b", 2))
+    assert await keys_in_order(store, 6) == in_rotation(("a", 4), ("b", 2))
 
 
-async def test_turns_hold_under_a_limit(store):
+async def test_the_rotation_applies_under_a_limit(store):
     await store.operators.set_limit(DEFAULT_NAMESPACE, "k", 1)
     await put_fair(store, "a", 5, limit_key="k")
     await put_fair(store, "b", 2, limit_key="k")
@@ -99,7 +99,7 @@ async def test_turns_hold_under_a_limit(store):
     assert order[4:] == ["a"] * 3
 
 
-async def test_a_paused_task_does_not_stop_the_round(store, clock):
+async def test_a_paused_task_does_not_stop_the_rotation(store, clock):
     await put_fair(store, "paused", 1, blocked_by=BlockReason.TASK_PAUSED)
     await clock.advance(60_000)
     await put_fair(store, "a", 30)
@@ -112,7 +112,7 @@ async def test_a_paused_task_does_not_stop_the_round(store, clock):
     assert Counter(order) == {"a": 20, "b": 20}
 
 
-async def test_a_retried_attempt_keeps_its_turn(store):
+async def test_a_retried_task_keeps_its_place_in_the_rotation(store):
     await put_fair(store, "a", 2)
     await put_fair(store, "b", 2)
     task = await claim_one(store)
