@@ -302,6 +302,57 @@ async def test_an_entry_has_the_values_before_and_after(scene: Scene):
     assert "secret" not in str([event.data for event in events])
 
 
+EDITS: dict[str, tuple[Callable[[Scene], Awaitable[Any]], Any, Any]] = {
+    "dead_letters_retry all": (
+        lambda s: _on(s.failed_task("fail"), lambda _: s.api.dead_letters.retry(name="fail", payload={"n": 3})),
+        None,
+        {"payload": {"n": 3}},
+    ),
+    "alerts_edit": (OPERATIONS["alerts_edit"], {"every_for": 15_000}, {"every_for": 90_000}),
+    "dead_letters_retry": (
+        lambda s: _on(s.failed_task(), lambda one: s.api.dead_letters.retry(ids=[one], payload={"n": 2})),
+        {"payload": {}},
+        {"payload": {"n": 2}},
+    ),
+    "handlers_edit": (OPERATIONS["handlers_edit"], {"version": "1.0.0"}, {"version": "2"}),
+    "handlers_register again": (
+        lambda s: _on(s.handler("h9"), lambda name: s.api.handlers.register(name, "invoices")),
+        {"module_uri": "billing"},
+        {"module_uri": "invoices"},
+    ),
+    "lists_drain": (lambda s: s.api.lists.drain("mail"), {"accepting": True}, {"accepting": False}),
+    "lists_limit_backlog": (OPERATIONS["lists_limit_backlog"], {"backlog_limit": None}, {"backlog_limit": 5000}),
+    "lists_limit_key_rate": (OPERATIONS["lists_limit_key_rate"], {"rate": None, "burst": None}, {"rate": 3.0, "burst": 3}),
+    "lists_set_policy": (OPERATIONS["lists_set_policy"], {"no_handler": "wait"}, {"no_handler": "ignore"}),
+    "limit_key of a handler": (
+        lambda s: s.engine.kernel.lists.set_handler_key("later", "db", actor="ada"),
+        {"limit_key": None},
+        {"limit_key": "db"},
+    ),
+    "objectives_edit": (OPERATIONS["objectives_edit"], {"title": "it works NEW"}, {"title": "it works well"}),
+    "tasks_retry": (
+        lambda s: _on(s.failed_task(), lambda one: s.api.tasks.retry(one, payload={"n": 2})),
+        {"payload": {}},
+        {"payload": {"n": 2}},
+    ),
+    "watchers_edit": (OPERATIONS["watchers_edit"], {"every_for": 30_000}, {"every_for": 60_000}),
+}
+"""Edits, with the values that each finds and leaves."""
+
+
+async def test_every_edit_logs_the_values_that_it_changes(scene: Scene):
+    await scene.engine.enqueue("later", task_list="mail")
+    logged = {}
+    for name, (edit, _, _) in EDITS.items():
+        seq = await scene.engine.kernel.store.log.find_last_seq()
+        await edit(scene)
+        logged[name] = [
+            (event.data.get("before"), event.data["after"]) for event in await by_ada(scene, seq) if "after" in (event.data or {})
+        ]
+    assert logged == {name: [(before, after)] for name, (_, before, after) in EDITS.items()}
+    assert not (await scene.engine.kernel.verify()).problems
+
+
 async def test_a_refused_change_leaves_no_entry(scene: Scene):
     with pytest.raises(NotFound):
         await scene.api.handlers.remove("nobody")

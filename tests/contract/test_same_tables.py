@@ -232,7 +232,7 @@ class Operator:
                 units.append(Unit(seen(task), Discard("discard", "canceled", "ann")))
             elif task.finished:
                 payload, delay = self.rng.choice((None, '{"new":1}')), self.rng.choice((None, None, 4_000))
-                units.append(Unit(seen(task), Redrive("requeue", "ann", payload, self.rng.choice((0, 2)), delay)))
+                units.append(Unit(seen(task), Redrive("requeue", "ann", payload, self.rng.choice((0, 2)), delay, payload)))
             elif self.rng.random() < 0.5:
                 units.append(Unit(seen(task), cancel(), self.new_tasks(1)))
             else:

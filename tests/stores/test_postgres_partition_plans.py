@@ -98,7 +98,7 @@ async def hot_of(connection: PostgresConnection) -> dict[str, tuple[str, str, li
         "locks": ("commit/guards.sql", "lock_finished", [ids]),
         "new": ("commit/inserts.sql", "insert_tasks", [*new, "array[1]"]),
         "refusals": ("commit/inserts.sql", "explain_refusals", [ids, words, words, ids]),
-        "revival": ("commit/settlements.sql", "redrive", [ids, words, words, "'{}'", zeros, "'{}'"]),
+        "revival": ("commit/settlements.sql", "redrive", [ids, words, words, "'{}'", zeros, "'{}'", words]),
     }
 
 

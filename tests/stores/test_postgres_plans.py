@@ -294,7 +294,7 @@ async def check_revive(connection: PostgresConnection) -> None:
     plan = await explain(connection, "commit/guards.sql", "lock_finished", ids)
     assert plan.indexes("finished") == {"finished_pkey"}
     plan.reads_few_rows(4 * BATCH)
-    plan = await explain(connection, "commit/settlements.sql", "redrive", ids, words, words, "'{}'", zeros, "'{}'")
+    plan = await explain(connection, "commit/settlements.sql", "redrive", ids, words, words, "'{}'", zeros, "'{}'", words)
     assert plan.indexes("finished") == {"finished_pkey"}
     assert plan.indexes("tasks") == {"tasks_unique_key"}
     plan.reads_few_rows(4 * BATCH)

@@ -89,7 +89,7 @@ class HandlerOperations(HandlersApi):
         return await self._save("edit", actor, replace(registration, **updates))
 
     async def remove(self, facet_name: str, *, actor: str = "operator") -> HandlerRemoved:
-        before = asdict(await self._find(facet_name))
+        before = _settings(await self._find(facet_name))
         entry = operation_entry(self._kernel.core, "handlers.remove", facet_name, actor, before)
         if not await self._kernel.store.operators.delete_handler(self._kernel.settings.namespace, facet_name, entry):
             raise not_found("handler", facet_name)
@@ -110,8 +110,8 @@ class HandlerOperations(HandlersApi):
         check_registration(registration)
         _locate(self._modules, registration.module_uri)
         facet_name = registration.facet_name
-        before = next((asdict(old) for old in await self._registrations() if old.facet_name == facet_name), None)
-        entry = operation_entry(self._kernel.core, f"handlers.{operation}", facet_name, actor, before, asdict(registration))
+        before = next((_settings(old) for old in await self._registrations() if old.facet_name == facet_name), None)
+        entry = operation_entry(self._kernel.core, f"handlers.{operation}", facet_name, actor, before, _settings(registration))
         await self._kernel.store.operators.save_handler(self._kernel.settings.namespace, registration, entry)
         entrypoint = f"{registration.entrypoint} of {registration.module_uri}"
         self._kernel.emit(Operated(f"handler of {registration.facet_name}: {entrypoint}", actor))
@@ -164,3 +164,8 @@ def _locate(modules: Modules, module_uri: str) -> str | None:
 
 
 make_operations = HandlerOperations
+
+
+def _settings(registration: HandlerRegistration) -> dict[str, Any]:
+    """Return the fields that people set, for the log."""
+    return {name: value for name, value in asdict(registration).items() if name not in ("created", "updated")}

@@ -29,7 +29,7 @@ from treadle.goals.decide import (
 from treadle.goals.reads import GoalReads
 from treadle.goals.records import LEVELS, TICKET, ObjectiveNotFound, Status
 from treadle.kernel.core import STORE_TIMEOUT
-from treadle.kernel.operations import operation_entry
+from treadle.kernel.operations import difference, operation_entry
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_limit, find_id
 from treadle.kernel.store.process import failpoint
@@ -235,7 +235,8 @@ class Objectives(GoalReads):
                 raise IllegalTransition(
                     "objective", objective_id, seen.record.state, transition, OBJECTIVE.possible(seen.record.state)
                 )
-            changed = [Changed(seen.record, after, actual_transition, actor)]
+            change = difference(seen.objective.as_json(), decided[0].as_json()) if actual_transition == "edit" else None
+            changed = [Changed(seen.record, after, actual_transition, actor, change)]
             tasks = (
                 [readiness_task(self._namespace, after, f"version/{seen.record.version}", actual_transition)]
                 if actual_transition != "edit" or after.status == Status.NEW

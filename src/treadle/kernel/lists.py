@@ -164,7 +164,12 @@ class Lists(Service):
 
     async def set_handler_key(self, name: str, key: str | None, *, actor: str = "operator") -> None:
         """Count the handler's tasks that have no limit key of their own under this one; None removes it."""
-        queues = await self._store.operators.set_handler_key(self._namespace, check_name(name), key and check_key(key, "limit key"))
+        before, after = (
+            {"limit_key": (await self.handler_keys()).get(check_name(name))},
+            {"limit_key": key and check_key(key, "limit key")},
+        )
+        entry = operation_entry(self._core, "lists.set_handler_key", name, actor, before, after)
+        queues = await self._store.operators.set_handler_key(self._namespace, name, key, entry)
         self._done(f"limit key of handler {name}: {key or 'none'}", actor, queues)
 
     async def limit_handler(self, name: str, max_running: int | None, *, actor: str = "operator") -> KeyLimits:

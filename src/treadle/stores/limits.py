@@ -80,13 +80,11 @@ async def _change(session: Session, namespace: str, key: str, statement: str, **
             await session.execute("mark_queues", namespace=namespace, name=name)
 
 
-async def set_handler_key(session: Session, namespace: str, name: str, key: str | None) -> set[int]:
-    """Set the key of a handler's tasks that have none, or remove it; return the queues in which tasks became ready."""
-    async with session.transaction():
-        await session.coordinate("lock_lists")
-        await session.execute("drop_handler_key" if key is None else "put_handler_key", namespace=namespace, name=name, key=key)
-        await session.execute("mark_queues", namespace=namespace, name=name)
-    return set() if key is None else await apply_limit(session, namespace, key, name)
+async def set_handler_key(session: Session, namespace: str, name: str, key: str | None) -> None:
+    """Set the key of a handler's tasks that have none, or remove it, in the caller's transaction; `apply_limit` must follow."""
+    await session.coordinate("lock_lists")
+    await session.execute("drop_handler_key" if key is None else "put_handler_key", namespace=namespace, name=name, key=key)
+    await session.execute("mark_queues", namespace=namespace, name=name)
 
 
 async def apply_limit(session: Session, namespace: str, key: str, name: str | None = None) -> set[int]:

@@ -102,8 +102,13 @@ class OperatorPort(ReadPort):
         return tuple(sorted(await limits.apply_limit(session, namespace, key)))
 
     @uses
-    async def set_handler_key(self, session: Session, namespace: str, name: str, key: str | None) -> tuple[int, ...]:
-        return tuple(sorted(await limits.set_handler_key(session, namespace, name, key)))
+    async def set_handler_key(
+        self, session: Session, namespace: str, name: str, key: str | None, entry: tuple[Row, ...] = ()
+    ) -> tuple[int, ...]:
+        async with session.transaction():
+            await write_entry(session, entry)
+            await limits.set_handler_key(session, namespace, name, key)
+        return () if key is None else tuple(sorted(await limits.apply_limit(session, namespace, key, name)))
 
     @writes
     async def set_backlog_limit(

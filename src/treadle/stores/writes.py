@@ -113,7 +113,9 @@ async def settle(session: Session, parts: Iterable[UnitPart]) -> Limited:
             case Keep():
                 settlements["keep"].append((row.id, what.checkpoint, what.transition, what.data))
             case Redrive():
-                settlements["redrive"].append((row.id, what.transition, what.actor, what.payload, what.failures, what.delay))
+                settlements["redrive"].append(
+                    (row.id, what.transition, what.actor, what.payload, what.failures, what.delay, what.data)
+                )
             case Discard():
                 settlements["discard_finished"].append((row.id, what.transition, what.state, what.actor))
             case _:

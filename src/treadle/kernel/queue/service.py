@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -14,13 +15,14 @@ from treadle.api.contract import OptionField, option_fields
 from treadle.api.options import SpecOptions
 from treadle.api.tasks import TaskSpec
 from treadle.kernel.core import Core, Service
+from treadle.kernel.operations import difference
 from treadle.kernel.queue.decide import canceled_error, paused, refuse_of_run, requeued, resumed
 from treadle.kernel.queue.engine_tasks import find_owner
 from treadle.kernel.store.lookups import check_task_repeat, find_id, is_same_request
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.units import Discard, Finish, PutBlob, Redrive, Row, Seen, Settlement, Unit, UnitAnswer, Verdict, tag_rows
 from treadle.model.clock import instant, milliseconds
-from treadle.model.errors import IdempotencyKeyReused, IllegalTransition, InvalidInput, Refused
+from treadle.model.errors import IdempotencyKeyReused, IllegalTransition, InvalidInput, Refused, UnreadableValue
 from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import check_count
 from treadle.model.names import ADVANCE, QueueKey, check_key, check_name
@@ -29,7 +31,7 @@ from treadle.model.states import TASK, TaskState
 from treadle.model.stored import write
 from treadle.model.tags import check_tags
 from treadle.model.tasks import NewTask, Task
-from treadle.model.values import Json, shown
+from treadle.model.values import Json, encode, shown
 
 TASKS_PER_UNIT = 1000
 _UNITS_IN_FLIGHT = 16
@@ -152,7 +154,7 @@ class Queue(Service):
             nonlocal blobs
             refuse_of_run(task)
             text, blobs = (None, ()) if payload is None else self.pack(payload, task.root_id)
-            return Redrive("requeue", actor, text)
+            return self.redriven(actor, text, task.payload)
 
         return await self._operate(task_id, "requeue", redriven, rows=lambda: blobs)
 
@@ -262,6 +264,15 @@ class Queue(Service):
             if len(self._queues_checked) < 10_000:
                 self._queues_checked.add(queue)
         return queue
+
+    def redriven(self, actor: str, text: str | None, before: str | None = None) -> Redrive:
+        """Return the settlement that makes a finished task live again; the log has its payload before and after an edit."""
+        if text is None:
+            return Redrive("requeue", actor)
+        old = None
+        with suppress(UnreadableValue):  # it can be the reason for the edit
+            old = None if before is None else {"payload": self._value_store.unfold(before)}
+        return Redrive("requeue", actor, text, data=encode(difference(old, {"payload": self._value_store.unfold(text)})))
 
     def pack(self, payload: Json, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:
         """Encode a payload for storage, with its large values for the tree; raises if it is invalid."""

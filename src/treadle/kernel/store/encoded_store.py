@@ -140,6 +140,7 @@ ENCODED_FIELDS: dict[type, Fields] = {
     Finish: {"error": Texts.encode_text},
     Requeue: {"error": Texts.encode_text, "data": Texts.encode_text, "checkpoint": Texts.encode_text},
     Keep: {"checkpoint": Texts.encode_text, "data": Texts.encode_text},
+    Redrive: {"data": Texts.encode_text},
     RunTransition: {"error": Texts.encode_text, "data": Texts.encode_text},
     CancelRunTasks: {"error": Texts.encode_text},
     PutRecord: {"record": Texts.encoded},
@@ -157,7 +158,7 @@ ENCODED_FIELDS: dict[type, Fields] = {
 
 WITHOUT_TEXTS = frozenset(
     {
-        *(Redrive, Discard, PutRun, PutSteps, PutInbox, ClearInbox, PutFlow, PutBlob, BlockRun, Dismiss, LimitTask, PutTags),
+        *(Discard, PutRun, PutSteps, PutInbox, ClearInbox, PutFlow, PutBlob, BlockRun, Dismiss, LimitTask, PutTags),
         *(TakeMessages, Await),
     }
 )

@@ -158,7 +158,7 @@ class OperatorStore(Protocol):
         tasks became ready.
         """
 
-    async def set_handler_key(self, namespace: str, name: str, key: str | None) -> tuple[int, ...]:
+    async def set_handler_key(self, namespace: str, name: str, key: str | None, entry: tuple[Row, ...] = ()) -> tuple[int, ...]:
         """Set the limit key of the handler's tasks that have none of their own, including existing ones; None removes it.
 
         Returns the queues in which tasks became ready.

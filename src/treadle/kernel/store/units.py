@@ -102,7 +102,8 @@ class Redrive(msgspec.Struct, frozen=True):
     """Make a finished task live again (an operator's retry): its end stays in the log, followed by `transition`.
 
     The counters restart, `failures` from the given value; `attempt` continues (one more if the task was ever claimed).
-    `payload` None keeps the old one. `delay` None makes it ready immediately, otherwise it becomes ready that much later.
+    `payload` None keeps the old one; `data` is that of the transition. `delay` None makes it ready immediately, otherwise it
+    becomes ready that much later.
     """
 
     transition: str
@@ -110,6 +111,7 @@ class Redrive(msgspec.Struct, frozen=True):
     payload: str | None = None
     failures: int = 0
     delay: int | None = None
+    data: str | None = None
 
 
 class Discard(msgspec.Struct, frozen=True):

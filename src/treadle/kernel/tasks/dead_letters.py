@@ -33,7 +33,7 @@ from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.service import Queue
 from treadle.kernel.store.lookups import check_limit, find_id
 from treadle.kernel.store.queries import DeadLetterFilter, DeadLetterRef
-from treadle.kernel.store.units import Discard, PutBlob, Redrive, Settlement, Unit, Verdict
+from treadle.kernel.store.units import Discard, PutBlob, Settlement, Unit, Verdict
 from treadle.kernel.store.value_store import ValueLost
 from treadle.kernel.tasks.records import TaskRecords
 from treadle.model.access import OPEN, Access
@@ -150,7 +150,7 @@ class DeadLetters(Service, DeadLettersApi):
             if dead_letter.run_id is not None:
                 return None
             text, blobs = self._queue.pack(payload, dead_letter.root_id) if edited else (None, ())
-            return Redrive("requeue", actor, text), blobs
+            return self._queue.redriven(actor, text), blobs
 
         return await self._walk(which, after, access, limit, redriven, None if edited else actor, refuse_runs=edited)
 

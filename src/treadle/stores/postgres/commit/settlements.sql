@@ -97,14 +97,14 @@ where is_new;
 -- its queue's; returns ids and keys.
 with given as materialized (
   select *
-  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::bigint[])
-    as given (id, transition, actor, payload, failures, delay)
+  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::text[])
+    as given (id, transition, actor, payload, failures, delay, data)
 ), gone as (
   delete from finished
   using given
   where finished.id = any (array[given.id])
   returning finished.*, given.transition as new_transition, given.actor as new_actor, given.payload as new_payload,
-    given.failures as new_failures, given.delay
+    given.failures as new_failures, given.delay, given.data as new_data
 ), ended as (
   insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
     trace_id,
@@ -114,9 +114,9 @@ with given as materialized (
   from gone
 ), redriven as (
   insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
-    trace_id)
+    trace_id, data)
   select nextval('treadle_seq'), (select treadle_now()), 'task', id, version + 1, new_transition, state, 'pending', new_actor,
-    claim_version, run_id, root_id, trace_id
+    claim_version, run_id, root_id, trace_id, new_data
   from gone
 )
 insert into tasks ({redriven}, due_at, wake_at, blocked_by, state, attempt, failures, takeovers, version, limit_key, payload, unique_key)

@@ -54,7 +54,7 @@ from jsonb_each(:rows) as r
 where tasks.id = r.value ->> 0;
 
 -- name: redrive
--- Make finished tasks (id, transition, actor, payload, failures, delay) live again: their end goes to the log, followed by the
+-- Make finished tasks (id, transition, actor, payload, failures, delay, data) live again: their end goes to the log, followed by the
 -- transition. A unique key that was taken meanwhile is dropped, and a task without a limit key gets its queue's. Return ids and
 -- keys.
 update seqs set value = value + json_array_length(:rows) where name = 'transition';
@@ -66,9 +66,9 @@ select f.seq, f.finished_at, 'task', f.id, f.version, f.transition, f.from_state
   f.trace_id, f.error
 from jsonb_each(:rows) as r cross join finished as f on f.id = r.value ->> 0;
 insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
-  trace_id)
+  trace_id, data)
 select {sql:sqlite_first_seq} + r.key, :now, 'task', f.id, f.version + 1, r.value ->> 1, f.state, 'pending', r.value ->> 2,
-  f.claim_version, f.run_id, f.root_id, f.trace_id
+  f.claim_version, f.run_id, f.root_id, f.trace_id, r.value ->> 6
 from jsonb_each(:rows) as r cross join finished as f on f.id = r.value ->> 0;
 insert into tasks ({redriven}, due_at, wake_at, blocked_by, state, attempt, failures, takeovers, version, limit_key, payload, unique_key)
 select {f.redriven}, :now, :now + (r.value ->> 5), coalesce(f.limit_key, queue.limit_key) is not null, 'pending',
