@@ -12,7 +12,7 @@ from treadle.interfaces.web import settings
 
 async def test_a_token_is_made_its_secret_shown_once_and_revoked(visit: Visit):
     assert "There are no tokens" in await visit.page("/settings")
-    answer = await visit.browser.post("/settings/tokens", data={"name": "ada", "scope": ["read", "admin"], "days": "1"})
+    answer = await visit.browser.post("/settings/tokens", data={"name": "ada", "scope": ["read", "admin"], "expires": "1"})
     assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
     secret = answer.text.partition('aria-label="Secret">')[2].partition("<")[0]
     assert (await visit.engine.kernel.tokens.find_access(secret)).actor == "ada"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,7 +54,13 @@ def _parsed(fields: Fields, name: str, parse: Callable[[str], T], expected: str)
 
 def number(fields: Fields, name: str) -> float | None:
     """The number in a field; None if it is empty."""
-    return _parsed(fields, name, float, "a number")
+    return _parsed(fields, name, _finite, "a number")
+
+
+def _finite(typed: str) -> float:
+    if not math.isfinite(value := float(typed)):
+        raise ValueError
+    return value
 
 
 def whole(fields: Fields, name: str) -> int | None:
@@ -258,10 +265,10 @@ class Rejected:
             messages = {name: message for name, message in self.error.fields.items() if name in names}
             return messages or {"": str(self.error)}
         reason = str(self.error)
-        quoted = [name for name in names if (typed := str(self.form[name])).strip() and repr(typed) in reason]
+        quoted = [name for name in names if _is_quoted(str(self.form[name]).strip(), reason)]
         words = re.sub(r"'[^']*'", "", reason)
-        named = [name for name in sorted(names, key=len, reverse=True) if _word(name).search(words)]
-        return {next(iter(quoted + named), ""): reason}
+        named = [(match.start(), -len(name), name) for name in names if (match := _word(name).search(words))]
+        return {next(iter(quoted + [name for _, _, name in sorted(named)]), ""): reason}
 
 
 _FORM = re.compile(r"(?P<start><form\b[^>]*>)(?P<body>.*?)</form>", re.DOTALL)
@@ -282,9 +289,18 @@ def _marked_option(option: re.Match[str], values: Sequence[str]) -> str:
     return _chosen(option["start"], value, "selected", values) + option["text"]
 
 
+_QUOTED = 40
+"""Characters by which a value is recognised in a message, which may cut long ones."""
+
+
+def _is_quoted(typed: str, reason: str) -> bool:
+    """Whether the message quotes the value, of which it may show the beginning only."""
+    return bool(typed) and any(words[:_QUOTED] in reason for words in (repr(typed), f"not {typed}"))
+
+
 def _word(name: str) -> re.Pattern[str]:
-    """A field's name as a message would write it."""
-    return re.compile(rf"\b{re.escape(name.removeprefix('in-')).replace('_', '[ _-]')}\b", re.IGNORECASE)
+    """A field's name as a message would write it; lists in the singular too."""
+    return re.compile(rf"\b{re.escape(name.removeprefix('in-').removesuffix('s')).replace('_', '[ _-]')}s?\b", re.IGNORECASE)
 
 
 def _chosen(text: str, value: str, mark: str, values: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ async def tokens(visit: Visit) -> Response:
 @action("/settings/tokens")
 async def create(visit: Visit) -> Response:
     form = await visit.form()
-    days, name = number(form, "days"), text(form, "name")
+    days, name = number(form, "expires"), text(form, "name")
     lists = (text(form, "task_lists") or "").replace(",", " ").split()
     scopes = [str(scope) for scope in form.getlist("scope")]
     created = await visit.api.tokens.create(name or "", scopes, expires=None if days is None else days * _DAY, task_lists=lists)

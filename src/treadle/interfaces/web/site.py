@@ -228,14 +228,14 @@ class Site:
                 return await draw(Visit(self, request, await self.state.service(request)))
             except Unauthorized:
                 return RedirectResponse(f"/login?{urlencode({'next': request.url.path})}", 303)
-            except InvalidInput as error:
+            except (InvalidInput, NotFound) as error:
                 return await self._without(request, draw, error) or await self.trouble(request, error)
             except TreadleError as error:
                 return await self.trouble(request, error)
 
         return answer
 
-    async def _without(self, request: Request, draw: Handler, error: InvalidInput) -> Response | None:
+    async def _without(self, request: Request, draw: Handler, error: TreadleError) -> Response | None:
         """The page without the invalid values of the query, which its form shows with their errors; None without such a form."""
         typed = request.query_params
         invalid = error.fields if isinstance(error, InvalidForm) else typed

@@ -310,8 +310,8 @@ def check_target(to: Any) -> str:
         return to
     if not isinstance(to, str) or not is_web_url(to) or "@" in urlsplit(to).netloc or len(to) > _URL_LIMIT:
         raise InvalidAlert(  # it may contain a secret: do not repeat it
-            "The target must be an http or https URL without a password, or the name of an environment variable of the workers "
-            f"that begins with {VARIABLE}; put URLs of mail and chat (Apprise) and other secrets into such a variable."
+            "The target `to` must be an http or https URL without a password, or the name of an environment variable of the "
+            f"workers that begins with {VARIABLE}; put URLs of mail and chat (Apprise) and other secrets into such a variable."
         )
     return to
 
