@@ -11,7 +11,7 @@ from tests.contract.protocol import Bench, open_bench
 from tests.errors import raises_code
 from tests.limits import BOUND
 
-from treadle import ApprovalRequest, ExternalPollingLoop, ExternalProductionHandle, RetryPolicy
+from treadle import ApprovalRequest, ExternalPollingLoop, ExternalProductionHandle, RetryPolicy, TaskFailed
 from treadle.api.wire import Instant
 from treadle.kernel.remote_workers.held_work import HandedOut
 from treadle.model.errors import ClaimLost, InvalidInput, TaskNotFound, TreadleError
@@ -226,6 +226,21 @@ async def test_a_failure_is_retried_by_the_policy_of_the_task(bench: Bench) -> N
     await bench.workers.fail(worker_id, task_id, 1, "no luck", "unlucky")  # the first one once more, very late
     task = await bench.task(task_id)
     assert (task.state, task.error_code, await bench.transitions(task_id)) == ("failed", "unlucky", ["retry", "fail"])
+
+
+@pytest.mark.parametrize("kind", ["ValueError", "builtins.ValueError"])
+async def test_the_policy_selects_by_the_reported_class(bench: Bench, kind: str) -> None:
+    worker_id = await bench.worker("job")
+    task_id = await bench.put("job", retry=RetryPolicy.of(3, first=5, never=(ValueError,)))
+    await bench.one(worker_id)
+    await bench.workers.fail(worker_id, task_id, 1, "busy", kind="ConnectionError")
+    assert (await bench.task(task_id)).state == "pending"
+    await bench.pass_(5)
+    again = await bench.one(worker_id)
+    await bench.workers.fail(worker_id, task_id, again.claim_version, "bad", kind=kind)
+    with pytest.raises(TaskFailed, match="not retried: ValueError is in never") as failed:
+        await bench.engine.result(task_id)
+    assert isinstance(failed.value, ValueError) is ("." in kind)
 
 
 async def test_a_failure_that_no_retry_can_help_is_final_and_after_wins_over_backoff(bench: Bench) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -220,7 +222,9 @@ def test_python_snippets_run(place: str, code: str, marks: list[str], tmp_path: 
         pytest.skip("a fragment")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TREADLE_STORE", raising=False)
-    exec(compile(code, place, "exec"), {"__name__": "__main__"})
+    program = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    exec(compile(code, place, "exec"), vars(program))
 
 
 def test_documentation_has_few_fragments():

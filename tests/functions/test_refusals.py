@@ -112,7 +112,7 @@ REFUSED: dict[str, dict[str, Callable[[Any], Any]]] = {
     "log": {"level": lambda ctx: ctx.log("x", level="loud"), "details": lambda ctx: ctx.log("x", x=ODD)},
     "progress": {"fraction": lambda ctx: ctx.progress(5)},
 }
-NEVER_REFUSE = {"run_id", "trace_id", "version", "now", "random", "idempotency_key", "dedupe_key"}
+NEVER_REFUSE = {"run_id", "trace_id", "version", "now", "random", "idempotency_key", "dedupe_key", "attempt_key"}
 
 
 def test_every_operation_is_known_to_these_tests() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from treadle.model.errors import InvalidPolicy
 from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
+from treadle.model.stored import read, write
 
 
 def delays(policy: RetryPolicy, jitter_fraction: float = 0.0) -> list[int | None]:
@@ -107,3 +108,56 @@ def test_callers_may_give_a_policy_a_number_or_nothing():
     for senseless in (True, "3", 2.0, [1]):
         with pytest.raises(InvalidPolicy):
             as_policy(senseless)
+
+
+class Declined(ValueError):
+    pass
+
+
+DECLINED = [f"{__name__}.Declined", "builtins.ValueError", "builtins.Exception"]
+
+
+@pytest.mark.parametrize(
+    ("on", "never", "classes", "refusal"),
+    [
+        ((), (), DECLINED, None),
+        ((Declined,), (), DECLINED, None),
+        ((ValueError,), (), DECLINED, None),
+        (ValueError, (), DECLINED, None),
+        ((Exception,), (), DECLINED, None),
+        (("Declined",), (), DECLINED, None),
+        ("Declined", (), DECLINED, None),
+        ((f"{__name__}.Declined",), (), DECLINED, None),
+        (("elsewhere.Declined",), (), DECLINED, "Declined is not in on"),
+        ((KeyError, OSError), (), DECLINED, "Declined is not in on"),
+        ((), (Declined,), DECLINED, "Declined is in never"),
+        ((), ("ValueError",), DECLINED, "Declined is a ValueError, which is in never"),
+        ((Declined,), (ValueError,), DECLINED, "Declined is a ValueError, which is in never"),
+        ((), (KeyError,), DECLINED, None),
+        ((KeyError,), (KeyError,), [], None),
+        ((ValueError,), (), ["ValueError"], None),
+        ((), (ValueError,), ["ValueError"], "ValueError is in never"),
+        ((), (ValueError,), ["com.example.ValueError"], None),
+        ((), ("ValueError",), ["com.example.ValueError"], "ValueError is in never"),
+    ],
+)
+def test_a_policy_selects_exceptions_by_the_names_of_their_classes(on, never, classes, refusal):
+    policy = RetryPolicy.of(3, on=on, never=never)
+    assert policy.refusal(classes) == refusal
+    assert read(RetryPolicy, write(policy)) == policy
+
+
+@pytest.mark.parametrize("kinds", [(7,), ("",), (int,), ("x" * 201,), 7, (None,), (b"ValueError",)])
+def test_exceptions_of_a_policy_are_classes_or_names(kinds):
+    for option in ("on", "never"):
+        with pytest.raises(InvalidPolicy, match="exception classes"):
+            RetryPolicy.of(3, **{option: kinds})
+
+
+def test_a_function_that_decides_is_not_stored():
+    policy = RetryPolicy.of(3, should_retry=lambda error: True)
+    assert as_policy(policy, stored=False) is policy
+    with pytest.raises(InvalidPolicy, match="should_retry cannot be stored"):
+        as_policy(policy)
+    with pytest.raises(InvalidPolicy, match="should_retry must be a function"):
+        RetryPolicy.of(3, should_retry=7)

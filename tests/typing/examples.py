@@ -11,7 +11,7 @@ from typing import Any, TypedDict, assert_type
 import msgspec
 import pydantic
 
-from treadle import Context, Engine, Failed, Function, FunctionContext, Handle, Handler, Problem, Retry, TreadleError
+from treadle import Context, Engine, Failed, Function, FunctionContext, Handle, Handler, Problem, Retry, RetryPolicy, TreadleError
 
 engine = Engine("memory://")
 
@@ -50,6 +50,15 @@ async def pack(order: Order) -> Receipt:
 @engine.handler("weigh", retry=3, timeout=timedelta(seconds=5))
 def weigh(order: Order, copies: int = 1) -> Parcel:
     return Parcel(weight=copies)
+
+
+@engine.handler("ship", retry=RetryPolicy.of(5, on=(TimeoutError, "billing.Busy"), never=[ValueError], should_retry=bool))
+async def ship_order(order: Order) -> Receipt:
+    return Receipt(order.sku)
+
+
+RetryPolicy.of(5, on=(int,))  # E
+RetryPolicy.of(5, should_retry=7)  # E
 
 
 @engine.handler("label")

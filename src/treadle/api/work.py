@@ -219,7 +219,7 @@ class WorkApi(Protocol):
         code: Annotated[str, Doc("A stable error code")] = "handler_error",
         retryable: Annotated[bool, Doc("False: do not retry")] = True,
         after: Annotated[float | None, Doc("Delay of the next attempt in seconds; null: by the retry policy")] = None,
-        kind: Annotated[str | None, Doc("Type of the exception, for people")] = None,
+        kind: Annotated[str | None, Doc("Class of the exception, by which the policy selects", "billing.CardDeclined")] = None,
         traceback: Annotated[str | None, Doc("Traceback, for people")] = None,
     ) -> ReportAccepted:
         """Fail the attempt; the task's retry policy decides about another one."""

@@ -32,6 +32,7 @@ from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState, TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode_error
+from treadle.workers.exceptions import revived
 
 if TYPE_CHECKING:
     from treadle.engine.kernel import Kernel
@@ -44,6 +45,8 @@ Find = Callable[[Sequence[str]], Awaitable[list[T]]]
 _POLLS = Backoff(0.02, 0.5, 1.5)
 """Seconds between two polls: short at first, because many tasks end soon."""
 _POLL_LIMIT = 1000
+_OWN_ERRORS = (TimeoutError,)
+"""Exceptions that mean something else to a caller who waits: that the work continues."""
 
 
 class Results:
@@ -82,10 +85,11 @@ class Results:
         if run.state == RunState.COMPLETED:
             outputs = await self._kernel.run_services.runs.outputs(run)
             return outputs.get("result") if is_function(run.flow_id) else outputs
-        message = decode_error(run.error).get("message", "")
+        error = decode_error(run.error)
+        message = error.get("message", "")
         if run.state == RunState.CANCELED:
             raise RunCanceled(f"Run {run.id} was canceled: {message}")
-        raise RunFailed(run.id, run.failed_step_id, message)
+        raise revived(RunFailed(run.id, run.failed_step_id, message), error, _OWN_ERRORS)
 
     async def close(self) -> None:
         """Stop asking the store and cancel the callers that still wait."""
@@ -106,10 +110,11 @@ async def _bound(entity: str, entity_id: str, timeout: Duration | None) -> Async
 
 
 def _error_of(task: Task) -> TreadleError:
-    message = decode_error(task.error).get("message", "")
+    error = decode_error(task.error)
+    message = error.get("message", "")
     match task.state:
         case TaskState.FAILED:
-            return TaskFailed(task.id, task.error_code or "failed", message)
+            return revived(TaskFailed(task.id, task.error_code or "failed", message), error, _OWN_ERRORS)
         case TaskState.CANCELED:
             return TaskCanceled(f"Task {task.id} was canceled: {message}")
         case _:

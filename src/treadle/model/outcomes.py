@@ -22,18 +22,28 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
     type: str | None = None
     traceback: str | None = None
+    exception: dict[str, Json] | None = None
+    """The exception in stored form (`workers.exceptions`)."""
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the exception's classes, its own first; none if no exception is known."""
+        return self.exception["classes"] if self.exception else [self.type] if self.type else []
+
+    def unretried(self, reason: str) -> Problem:
+        """Return the problem of work that is not retried for that reason."""
+        return msgspec.structs.replace(self, message=f"{self.message} (not retried: {reason})")
 
     def storable(self) -> Problem:
         """Return the problem with plain texts that both stores accept, cut to their limits."""
         limits = ((self.code, CODE_LIMIT), (self.message, TEXT_LIMIT), (self.type, CODE_LIMIT), (self.traceback, TEXT_LIMIT))
         code, message, kind, trace = (None if text is None else storable(text, limit) for text, limit in limits)
         code = code or "failed"
-        return Problem(code, message or code, kind, trace)
+        return Problem(code, message or code, kind, trace, self.exception)
 
-    def as_json(self) -> dict[str, str]:
+    def as_json(self) -> dict[str, Json]:
         """Return the parts that are set."""
-        parts = {"code": self.code, "message": self.message, "type": self.type, "traceback": self.traceback}
-        return {name: value for name, value in parts.items() if value is not None}
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
 
 class Succeeded(msgspec.Struct, frozen=True):

@@ -18,7 +18,16 @@ from typing import Any
 
 import msgspec
 
-from treadle.model.errors import InvalidPayload, NonRetryable, PayloadTooLarge, TreadleError, UnreadableValue
+from treadle.model.errors import (
+    InvalidPayload,
+    NonRetryable,
+    PayloadTooLarge,
+    RunFailed,
+    StepFailed,
+    TaskFailed,
+    TreadleError,
+    UnreadableValue,
+)
 
 TEXT_LIMIT = 64 * 1024
 """Characters of a stored text, such as an error message."""
@@ -26,11 +35,18 @@ CODE_LIMIT = 200
 """Characters of an error code or a type name."""
 
 _NAME: Any = type.__dict__["__name__"]
+_MODULE: Any = type.__dict__["__module__"]
+_QUALNAME: Any = type.__dict__["__qualname__"]
 
 
 def type_name(value: object) -> str:
     """Return the name of the value's type, without consulting its metaclass."""
     return storable(_NAME.__get__(type(value)), CODE_LIMIT)
+
+
+def class_name(kind: type) -> str:
+    """Return the qualified name of a class, such as `builtins.ValueError`, without consulting its metaclass."""
+    return storable(f"{_MODULE.__get__(kind)}.{_QUALNAME.__get__(kind)}", CODE_LIMIT)
 
 
 def storable(text: str, limit: int = TEXT_LIMIT) -> str:
@@ -78,6 +94,8 @@ def error_code(error: BaseException, default: str) -> str:
     """Return the code of an exception of Treadle's own types, or the default."""
     if not isinstance(error, TreadleError):
         return default
+    if isinstance(error, StepFailed | TaskFailed | RunFailed):
+        return type(error).code  # of the report, not of the user's exception that it may be, too
     fixed = isinstance(error, NonRetryable)
     try:
         code = error.error_code if isinstance(error, NonRetryable) else error.code

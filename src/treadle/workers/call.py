@@ -32,8 +32,10 @@ from treadle.model.outcomes import (
     Succeeded,
     Waiting,
 )
-from treadle.model.values import Encoded, decode, encode, error_code, error_text, shown, storable, type_name
+from treadle.model.retry import NO_RETRY, RetryPolicy
+from treadle.model.values import Encoded, Json, decode, encode, error_code, error_text, shown, storable, type_name
 from treadle.workers.context import Context, RegisteredHandler, Settled
+from treadle.workers.exceptions import stored_form
 from treadle.workers.signatures import Adapter
 
 
@@ -184,6 +186,7 @@ async def attempt_handler(handler: RegisteredHandler, context: Context, executor
     """Run the handler once, as `call` does; its result may be text. The engine's own handlers may settle their tasks themselves."""
     task = context.task
     timeout_for = task.timeout_for if task.timeout_for is not None else handler.timeout_for
+    policy = handler.retry if task.policy is None else NO_RETRY
     now = task.claimed_at or 0
     if task.deadline_at is not None:
         remaining = max(task.deadline_at - now, 1)
@@ -197,13 +200,13 @@ async def attempt_handler(handler: RegisteredHandler, context: Context, executor
                 returned = await _invoke(handler, context, executor)
         except TimeoutError as error:
             if not limit.expired():
-                return outcome_of_error(error)
+                return outcome_of_error(error, policy=policy)
             context.cancel()
             return _timed_out(context, timeout_for)
         return returned if isinstance(returned, Settled) else outcome_of(returned)
     except BaseException as error:
         if not stops_caller(error):
-            return outcome_of_error(error)
+            return outcome_of_error(error, policy=policy)
         context.cancel()
         raise
 
@@ -212,7 +215,8 @@ def _timed_out(context: Context, timeout_for: int) -> Outcome:
     task = context.task
     if task.deadline_at is not None and (task.claimed_at or 0) + timeout_for >= task.deadline_at:
         return Failed(Problem("deadline_exceeded", "The task's deadline passed while it was running; its handler was stopped."))
-    return Retry(Problem("timeout", f"The attempt took longer than {timeout_for / 1000:g} s and was stopped."))
+    message = f"The attempt took longer than {timeout_for / 1000:g} s and was stopped."
+    return Retry(Problem("timeout", message, exception=stored_form(TimeoutError())))
 
 
 async def _invoke(handler: RegisteredHandler, context: Context, executor: Executor) -> Any:
@@ -328,15 +332,30 @@ def _plain_duration(duration_for: object) -> int:
     return duration_for
 
 
-def outcome_of_error(error: BaseException, default_code: str = "handler_error") -> Retry | Failed:
-    """Return the outcome for an exception that a handler raised; one that is not Treadle's gets the default code."""
+def outcome_of_error(
+    error: BaseException, default_code: str = "handler_error", *, policy: RetryPolicy = NO_RETRY
+) -> Retry | Failed:
+    """Return the outcome for an exception that a handler raised; one that is not Treadle's gets the default code.
+
+    The policy's `should_retry` decides about the exception itself; everything else in the policy applies to the outcome.
+    """
     error = origin(error)
     kind, message, code = type_name(error), error_text(error), error_code(error, default_code)
     is_key = isinstance(error, KeyError) and type(error).__str__ is KeyError.__str__
     if message != kind and (is_key or not isinstance(error, Exception)):
         message = f"{kind}: {message}"  # its text is only the key, or only an exit code
-    problem = Problem(code, message, kind, _trace_of(error))
-    return Failed(problem) if isinstance(error, NonRetryable) else Retry(problem)
+    problem = Problem(code, message, kind, _trace_of(error), _form_of(error))
+    if isinstance(error, NonRetryable):
+        return Failed(problem)
+    refusal = policy.refusal_in_code(error)
+    return Retry(problem) if refusal is None else Failed(problem.unretried(refusal))
+
+
+def _form_of(error: BaseException) -> dict[str, Json] | None:
+    try:
+        return stored_form(error)
+    except Exception:  # an exception whose class replaces its attributes
+        return None
 
 
 def _trace_of(error: BaseException) -> str | None:

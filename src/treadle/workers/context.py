@@ -17,7 +17,7 @@ from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, NonRetryable, Refused
 from treadle.model.external import Production
 from treadle.model.names import EXTERNAL_CANCEL, FUNCTION, HANDLER, check_key, check_name, short_name
-from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
+from treadle.model.retry import NO_RETRY, PolicyWithCode, RetryPolicy, as_policy
 from treadle.model.tags import Tags, TagValue, check_tags
 from treadle.model.tasks import Claim, LogLine, Task, log_line, progress_text
 from treadle.model.values import Json, decode, shown
@@ -104,13 +104,16 @@ def make_handler(
         raise InvalidPolicy(f"The handler {name} is async: it runs on the event loop or with isolation='process', not in a thread.")
     if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
         raise InvalidPolicy(f"concurrency must be 1 or more, not {shown(concurrency)}.")
+    policy = as_policy(retry, stored=False) or NO_RETRY
+    if isinstance(policy, PolicyWithCode) and chosen == "process":
+        raise InvalidPolicy(f"The handler {name} runs in a process, so its exceptions cannot reach should_retry; use on and never.")
     signature = signature_of(name, call, kind)
     return RegisteredHandler(
         name,
         adapted(signature, call, kind),
         2 if signature.is_typed else signature.arguments,
         chosen,
-        as_policy(retry) or NO_RETRY,
+        policy,
         None if timeout is None else milliseconds(timeout, "timeout", positive=True),
         None if progress_every is None else milliseconds(progress_every, "progress_every", positive=True),
         concurrency,

@@ -1,6 +1,6 @@
 """Retry or fail: from the outcome of an attempt, or an operator's request, to the next state of the task. Pure.
 
-Every retry is decided here: `settlement` after an attempt, `requeued` for an operator.
+Every retry is decided here: `settlement` after an attempt, `next_attempt` for a step, `requeued` for an operator.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def settlement(
         case Retry(problem) if task.state == TaskState.AWAITING_EXTERNAL:
             return _polled(task, StillWorking(None, problem.message))
         case Retry(problem, after_for):
-            delay_for = policy.delay_for(task.failures + 1, jitter_fraction)
-            if delay_for is None:
-                return failure(problem)
+            delay_for = next_attempt(policy, problem, task.failures + 1, jitter_fraction)
+            if isinstance(delay_for, Problem):
+                return failure(delay_for)
             return Requeue(
                 "retry",
                 TaskState.PENDING,
@@ -158,6 +158,15 @@ def settlement(
             )
         case _:
             assert_never(outcome)
+
+
+def next_attempt(policy: RetryPolicy, problem: Problem, failures: int, jitter_fraction: float = 0.0) -> int | Problem:
+    """Return the milliseconds until the attempt after `failures` failures, or the problem with which the work fails."""
+    delay_for = policy.delay_for(failures, jitter_fraction)
+    if delay_for is None:
+        return problem
+    reason = policy.refusal(problem.classes)
+    return delay_for if reason is None else problem.unretried(reason)
 
 
 def decide(

@@ -284,7 +284,8 @@ class HeldWork(Service):
     ) -> str | None:
         """Fail the attempt: the task is retried by its policy (after `after`, if given) if `retryable`, else it fails.
 
-        `kind` is the type of the exception, for display. Returns the task's final state, if this request ended it.
+        `kind` is the class of the exception, with or without its module: the policy may select by it. Returns the task's final
+        state, if this request ended it.
         """
         for what, text in (("message", message), ("code", code), ("kind", kind or ""), ("traceback", traceback or "")):
             check_text(text, what)

@@ -17,7 +17,7 @@ class ClaimLost(TreadleError, code="claim_lost"):
 
 
 class TaskFailed(TreadleError, code="task_failed"):
-    """The task that the caller waits for has failed; `error` is its message."""
+    """The task that the caller waits for has failed; `error` is its message. Also an instance of the original exception's class."""
 
     def __init__(self, task_id: str, error_code: str, message: str) -> None:
         super().__init__(f"Task {task_id} failed: {message} ({error_code})")
@@ -33,7 +33,7 @@ class TaskIgnored(TreadleError, code="task_ignored"):
 
 
 class RunFailed(TreadleError, code="run_failed"):
-    """The run that the caller waits for has failed; `error` includes the path of the failed step."""
+    """The run that the caller waits for has failed; `error` includes the path of the failed step. Its class is as for a task."""
 
     def __init__(self, run_id: str, step_id: str | None, message: str) -> None:
         super().__init__(f"Run {run_id} failed: {message}")
@@ -52,7 +52,10 @@ class Canceled(BaseException):
 
 
 class StepFailed(TreadleError, code="step_failed"):
-    """A step of a durable function failed permanently; `error` is its message, `type` the class of the exception."""
+    """A step of a durable function failed permanently; `error` is its message, `type` the name of the exception's class.
+
+    It is also an instance of that class, if its module is loaded.
+    """
 
     def __init__(self, step: str, error_code: str, message: str, kind: str | None = None) -> None:
         super().__init__(f"Step {step} failed: {message} ({error_code})")

@@ -81,10 +81,6 @@ class CallOptions(TypedDict, total=False):
     limit: int | None
 
 
-def policy_of(retry: RetryPolicy | int | None) -> RetryPolicy | None:
-    return None if retry is None else as_policy(retry)
-
-
 def milliseconds_of(duration: Duration | None, name: str) -> int | None:
     return None if duration is None else milliseconds(duration, name, positive=True)
 
@@ -200,7 +196,7 @@ class FunctionContext:
             kwargs or _NO_KWARGS,
             name or "step",
             key_of(key),
-            policy_of(retry),
+            as_policy(retry, stored=False),
             milliseconds_of(timeout, "timeout"),
             key_of(limit_key, "limit key"),
         )
@@ -235,7 +231,7 @@ class FunctionContext:
             fn,
             request,
             key_of(key),
-            policy_of(retry),
+            as_policy(retry, stored=False),
             milliseconds_of(timeout, "timeout"),
             unknown,
             check_reaction(on_unknown, "ask", "fail", "repeat"),
@@ -307,7 +303,7 @@ class FunctionContext:
             template,
             name=name_of(name),
             key=key_of(key),
-            retry=policy_of(retry),
+            retry=as_policy(retry),
         )
 
     def external(self, specialist: str, payload: Mapping[str, Json] | None = None, **options: Any) -> Awaitable[dict[str, Json]]:

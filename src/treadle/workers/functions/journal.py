@@ -48,6 +48,7 @@ from treadle.model.errors import (
 )
 from treadle.model.states import StepState, TaskState
 from treadle.model.values import BlobRef
+from treadle.workers.exceptions import revived
 from treadle.workers.functions.execution import FunctionBranch, FunctionExecution, PendingUnit
 
 UNKNOWN_OUTCOME = "unknown"
@@ -71,13 +72,13 @@ def error_of(recorded: Recorded) -> BaseException | None:
         case kind if kind == RESULT and state == TaskState.CANCELED:
             error = RunCanceled(f"Run {recorded.task_id} was canceled: {message}")
         case kind if kind == RESULT:
-            error = RunFailed(recorded.task_id or "", None, message)
+            error = revived(RunFailed(recorded.task_id or "", None, message), stored)
         case kind if kind == EFFECT and state == UNKNOWN_OUTCOME:
             error = UnrepeatedEffect(message, code)
         case kind if kind == PUBLISH:
             error = PayloadTooLarge(message) if code == PayloadTooLarge.code else InvalidInput(message)
         case _:
-            error = StepFailed(recorded.name, code, message, stored.get("type"))
+            error = revived(StepFailed(recorded.name, code, message, stored.get("type")), stored)
     return blamed(error, recorded.id)
 
 
@@ -97,7 +98,7 @@ def _task_error(recorded: Recorded, kind: str, code: str, message: str, state: s
         return TaskCanceled(f"Task {recorded.task_id} was canceled: {message}")
     if state == TaskState.IGNORED:
         return TaskIgnored(f"Task {recorded.task_id} was ignored: {message}")
-    return TaskFailed(recorded.task_id or "", code, message)
+    return revived(TaskFailed(recorded.task_id or "", code, message), recorded.error or {})
 
 
 def blamed(error: BaseException, *step_ids: str) -> BaseException:

@@ -34,6 +34,7 @@ from treadle.kernel.effects.decide import (
 )
 from treadle.kernel.functions import steps
 from treadle.kernel.functions.steps import EFFECT, STEP, Recorded, folded, make_step, question_place
+from treadle.kernel.queue.decide import next_attempt
 from treadle.kernel.store.process import failpoint
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import EffectUnknown, InvalidInput, InvalidPayload, NonRetryable, StepFailed, TreadleError
@@ -222,12 +223,17 @@ class StepOperation(Operation):
         """Record a failed attempt and wait for the next one; raises `StepFailed` after the last."""
         execution, journal, recorder = self.driver.execution, self.driver.journal, self.driver.recorder
         await self._end_streams(branch)
-        outcome = outcome_of_error(error)
+        policy = self.retry or NO_RETRY
+        outcome = outcome_of_error(error, "step_error", policy=policy)
         problem = outcome.problem
         if isinstance(error, _TimedOut):
-            problem = Problem("timeout", str(error))
-        elif problem.code == "handler_error":
-            problem = Problem("step_error", problem.message, problem.type, problem.traceback)
+            problem = Problem("timeout", problem.message, exception=problem.exception)
+        delay_for: int | Problem = problem
+        if isinstance(outcome, Retry):
+            jitter = execution.runtime.ids.random() if policy.jitter else 0.0
+            delay_for = next_attempt(policy, problem, 1 if recorded is None else recorded.failures + 1, jitter)
+        if isinstance(delay_for, Problem):
+            problem = delay_for
         if recorded is None:
             recorded = journal.new_step(place, self.kind, name, StepState.PENDING)
         recorded.failures += 1
@@ -236,11 +242,8 @@ class StepOperation(Operation):
         recorded.error = problem.as_json()
         if problem.traceback is not None:
             recorded.error["traceback"] = problem.traceback[-_TRACEBACK:]
-        policy = self.retry or NO_RETRY
-        jitter = execution.runtime.ids.random() if policy.jitter else 0.0
-        delay_for = policy.delay_for(recorded.failures, jitter) if isinstance(outcome, Retry) else None
         recorded.state = StepState.PENDING
-        if delay_for is None:
+        if isinstance(delay_for, Problem):
             recorded.state, recorded.wake_at = StepState.FAILED, None
             await recorder.checkpoint(branch, make_step(execution.run_id, recorded, execution.runtime.value_store))
             raise failure_of(recorded) from error
