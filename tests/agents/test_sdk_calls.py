@@ -212,6 +212,16 @@ def test_a_saved_task_can_be_released_canceled_and_ended_but_not_redriven(memory
         memory.save_task(TaskDefinition(uuid="v", name="x.Z", state=TaskState.IGNORED))
 
 
+def test_a_task_that_is_released_again_and_again_waits_a_second(memory: Persistence) -> None:
+    memory.save_task(TaskDefinition(uuid="t", name="x.Y"))
+    for is_claimed in (True, True, False):
+        task = memory.claim_task(["x.Y"])
+        assert (task is not None) == is_claimed
+        if task is not None:
+            task.state = TaskState.PENDING
+            memory.save_task(task)
+
+
 @pytest.mark.parametrize("given", [{"lock_duration_ms": 5000}, {"lock_extend_interval_ms": 90_000}, {"http_host": "0.0.0.0"}])
 def test_a_runner_configuration_keeps_its_arguments(memory: Persistence, given: dict[str, Any]) -> None:
     config = RunnerConfig(**given)

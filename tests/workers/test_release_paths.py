@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Waiting
+from treadle.dispatch import AgentCoordinator
 from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.runs.advancer import RunViews
@@ -64,6 +65,18 @@ async def a_handler_waits_for_nothing(env: Environment, patch: pytest.MonkeyPatc
     @env.engine.handler("work")
     async def work(payload: Any) -> Any:
         return Waiting(0)
+
+    await env.engine.enqueue("work")
+    return HANDLER
+
+
+async def a_handler_cancels_the_task_that_runs_it(env: Environment, patch: pytest.MonkeyPatch) -> str:
+    @env.engine.handler("work")
+    async def work(payload: Any) -> None:
+        current = asyncio.current_task()
+        assert current is not None
+        current.cancel()
+        await asyncio.sleep(0)
 
     await env.engine.enqueue("work")
     return HANDLER
@@ -159,6 +172,7 @@ async def a_job_has_a_plain_handler_only(env: Environment, patch: pytest.MonkeyP
 PATHS: list[Path] = [
     a_handler_releases,
     a_handler_waits_for_nothing,
+    a_handler_cancels_the_task_that_runs_it,
     a_payload_cannot_be_read,
     a_handler_is_gone,
     an_approval_cannot_be_read,
@@ -189,6 +203,61 @@ async def test_work_that_nobody_can_do_now_is_claimed_with_delays(path: Path, mo
                 env.clock.advance(1)
                 await env.drain()
         assert claims[kind] <= PER_SECOND * (SECONDS + 1)
+
+
+async def a_remote_worker_releases(env: Environment) -> bool:
+    remote = env.engine.kernel.remote_workers
+    worker = await remote.register("remote", handlers=["work"])
+    for claimed in (tasks := await remote.claim(worker.id)):
+        await remote.release(worker.id, claimed.task.id, claimed.task.claim_version)
+    return bool(tasks)
+
+
+async def a_remote_worker_leaves(env: Environment) -> bool:
+    remote = env.engine.kernel.remote_workers
+    worker = await remote.register("remote", handlers=["work"])
+    tasks = await remote.claim(worker.id)
+    await remote.leave(worker.id)
+    return bool(tasks)
+
+
+async def a_coordinator_gives_back(env: Environment) -> bool:
+    async with AgentCoordinator(env.engine) as coordinator:
+        await coordinator.submit(ISSUE, idempotency_key="the issue")
+        if (job := await coordinator.dequeue("worker")) is not None:
+            await coordinator.update_status(job.id, "pending")
+        return job is not None
+
+
+ISSUE = {
+    "id": 1,
+    "number": 1,
+    "title": "It breaks",
+    "body": "",
+    "repository": {
+        "id": 1,
+        "name": "loom",
+        "full_name": "ada/loom",
+        "owner": {"login": "ada"},
+        "clone_url": "https://example.org/loom.git",
+        "default_branch": "main",
+    },
+}
+HOLDERS: list[Callable[[Environment], Awaitable[bool]]] = [
+    a_remote_worker_releases,
+    a_remote_worker_leaves,
+    a_coordinator_gives_back,
+]
+
+
+@pytest.mark.parametrize("returns", HOLDERS, ids=lambda holder: holder.__name__)
+async def test_work_that_its_holder_returns_again_and_again_waits(returns: Callable[[Environment], Awaitable[bool]]) -> None:
+    """The first time it can be claimed immediately."""
+    async with Environment() as env:
+        await env.engine.enqueue("work")
+        assert [await returns(env) for _ in range(4)] == [True, True, False, False]
+        env.clock.advance(1)
+        assert [await returns(env) for _ in range(2)] == [True, False]
 
 
 async def test_a_job_without_a_record_fails(monkeypatch: pytest.MonkeyPatch) -> None:

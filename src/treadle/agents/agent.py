@@ -23,7 +23,7 @@ from treadle.kernel.runs.flows import missing_handlers
 from treadle.kernel.store.units import DONE, Finish, UnitAnswer
 from treadle.model.errors import InvalidInput, Refused, StoreError, StoreUnavailable, TreadleError
 from treadle.model.names import HANDLER, is_function
-from treadle.model.outcomes import Failed, Outcome, Problem, Retry, Succeeded
+from treadle.model.outcomes import Failed, Outcome, Problem, Released, Retry, Succeeded
 from treadle.model.retry import Backoff
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, LogLine, Task
@@ -311,13 +311,13 @@ class Agent:
         with self._persistence.renewed(tasks, longest):
             for number, task in enumerate(tasks):
                 if number and self._monotonic() - started > longest / 2000:
-                    self._persistence.run(self._persistence.release(task, "earlier tasks took too long", 0))
+                    self._persistence.run(self._persistence.release(task, Released("earlier tasks took too long", 0)))
                     continue
                 try:
                     self._handle(task, registry.find(task.name))
                 except KeyboardInterrupt:
                     for unhandled in tasks[number:]:
-                        self._persistence.run(self._persistence.release(unhandled, "the agent was interrupted", 0))
+                        self._persistence.run(self._persistence.release(unhandled, Released("the agent was interrupted", 0)))
                     raise
         prompts = self._ask_prompts(registry, self._config.max_concurrent - len(tasks))
         self._persistence.run(self._persistence.kernel.run_services.log_lines.flush())
@@ -376,7 +376,7 @@ class Agent:
         problem = refusal(task)
         outcome = work(Context(task, self._persistence.kernel.clock.now, lines.append)) if problem is None else Failed(problem)
         if outcome is None:
-            self._persistence.run(self._persistence.release(task, "no handler here"))
+            self._persistence.run(self._persistence.release(task, Released("no handler here")))
             return
         self._endings.end(task, outcome)
         if task.step_id is not None:

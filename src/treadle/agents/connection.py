@@ -35,7 +35,7 @@ from treadle.model.names import (
     HANDLER,
     SCRIPT,
 )
-from treadle.model.outcomes import RELEASED_FOR, Failed, Outcome, Released
+from treadle.model.outcomes import Failed, Outcome, Released
 from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode
@@ -201,10 +201,10 @@ class Connection:
         answer = await self.kernel.run_services.settler.settle(task, task.claim, decided)
         return answer.verdict is Verdict.DONE
 
-    async def release(self, task: Task, reason: str, after_for: int = RELEASED_FOR) -> None:
-        """Release the task; it is claimed again after that many milliseconds."""
+    async def release(self, task: Task, released: Released) -> None:
+        """Release the task."""
         self.claims.pop(task.id, None)
-        await self.settle(task, Released(reason, after_for))
+        await self.settle(task, released)
 
     async def work_own_kinds(self, limit: int = 16) -> int:
         """Do the engine's own tasks, so that runs proceed with agents alone; return their number."""

@@ -43,7 +43,7 @@ from treadle.kernel.store.units import Seen, Unit
 from treadle.model.errors import InvalidInput, InvalidPayload, Refused, RunNotFound, TaskNotFound, UnreadableValue
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER, short_name
-from treadle.model.outcomes import Failed, Outcome, Problem, Succeeded
+from treadle.model.outcomes import Failed, Outcome, Problem, Released, Succeeded
 from treadle.model.runs import Run
 from treadle.model.tasks import Preclaimed, Server, Task
 from treadle.model.values import BlobRef, Json, decode, encode, unreadable_json
@@ -130,7 +130,7 @@ class Persistence(Connection):
         if task.state == TaskState.CANCELED:
             self.run(self.engine.cancel(stored.uuid, actor=self.owner_id))
         elif task.state == TaskState.PENDING and held is not None:
-            self.run(self.release(held, "released by its agent", 0))
+            self.run(self.release(held, Released.by_holder("released by its agent", held.claim_version)))
         elif task.state not in ends:
             raise Refused(f"A task that is {stored.state} cannot be made {task.state}; claim it, or cancel or retry it.")
         elif not self.run(self._end(stored.uuid, _outcome(task))):

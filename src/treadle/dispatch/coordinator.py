@@ -221,7 +221,7 @@ class AgentCoordinator:
                 problem = Problem("failed", error or "failed")
                 outcome = Retry(problem) if retry else Failed(problem)
             case TaskStatus.PENDING if held is not None:
-                outcome = Released("given back", 0)
+                outcome = Released.by_holder("given back", held.task.claim_version)
             case TaskStatus.PENDING:
                 raise Refused(f"Task {task.id} is {status_of(task)} and not held here; `retry` makes a failed one pending.")
             case _:
@@ -465,8 +465,9 @@ class AgentCoordinator:
         except BaseException as error:
             self._holder.lose(holding)
             if isinstance(error, asyncio.CancelledError):
-                released = settlement(task, Released("the caller that dequeued it was canceled", 0), NO_RETRY)
-                self.engine.kernel.committer.submit_callback(Unit(task.claim, settlement_of(released)), lambda _: None)
+                released = Released.by_holder("the caller that dequeued it was canceled", task.claim_version)
+                unit = Unit(task.claim, settlement_of(settlement(task, released, NO_RETRY)))
+                self.engine.kernel.committer.submit_callback(unit, lambda _: None)
             raise
         self._holder.lose(holding)
         return None

@@ -102,6 +102,11 @@ class Released(msgspec.Struct, frozen=True):
     reason: str = "worker stopped"
     after_for: int = RELEASED_FOR
 
+    @classmethod
+    def by_holder(cls, reason: str, claim_version: int) -> Released:
+        """A release that the holder asks for: immediate after the first claim, so that a holder that repeats it does so slowly."""
+        return cls(reason, 0 if claim_version == 1 else RELEASED_FOR)
+
 
 class AwaitingExternal(msgspec.Struct, frozen=True):
     """The work continues in an external service: a specialist's `start` returned a handle."""

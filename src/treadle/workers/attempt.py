@@ -157,10 +157,14 @@ class AttemptRunner:
         self._emit(LeaseLost(attempt.task.id, attempt.task.name, reason, attempt.task.trace_id))
 
     async def release(self, attempt: Attempt, started_at: float) -> None:
-        """Return the task to the queue because the worker stops; another worker may claim it immediately."""
+        """Return the task to the queue: another worker may claim it immediately if this one stops, or else after a second.
+
+        The code of a handler can cancel the task that runs it, too.
+        """
         attempt.settling = True
         await self._close_streams(attempt)
-        await self._settle(attempt, settlement(attempt.task, Released(after_for=0), RetryPolicy()), started_at)
+        released = Released(after_for=0) if self.stopping else Released("its handler was canceled")
+        await self._settle(attempt, settlement(attempt.task, released, RetryPolicy()), started_at)
 
     # from claim to settlement
 

@@ -42,7 +42,6 @@ from treadle.model.errors import (
 from treadle.model.external import ExternalProductionHandle, check_handle
 from treadle.model.ids import Ref
 from treadle.model.outcomes import (
-    RELEASED_FOR,
     AwaitingApproval,
     AwaitingExternal,
     Failed,
@@ -339,7 +338,7 @@ class HeldWork(Service):
 
     async def release(self, worker_id: str, task_id: Ref, claim_version: int, reason: str = "released by its worker") -> None:
         """Return the task unfinished; another worker takes it immediately, or if it was claimed before, after a second."""
-        outcome = Released(check_text(reason, "reason"), 0 if claim_version == 1 else RELEASED_FOR)
+        outcome = Released.by_holder(check_text(reason, "reason"), claim_version)
         await self._end(claim_of(worker_id, task_id, claim_version), outcome, "release")
 
     # helpers

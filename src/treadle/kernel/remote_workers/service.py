@@ -162,7 +162,7 @@ class RemoteWorkers(HeldWork):
         released = 0
         for task in await self._list_held(worker_id):
             try:
-                await self._finish(self._settle(task, task.claim, Released("its worker left", 0)))
+                await self._finish(self._settle(task, task.claim, Released.by_holder("its worker left", task.claim_version)))
                 released += 1
             except ClaimLost:
                 continue  # settled or taken over concurrently
@@ -264,8 +264,8 @@ class RemoteWorkers(HeldWork):
 
     async def _give_back(self, tasks: list[ClaimedTask]) -> None:
         """Release tasks that were claimed for a caller that has disconnected."""
-        released = Released("the caller that claimed it disconnected", 0)
         for task in [claimed_task.task for claimed_task in tasks]:
+            released = Released.by_holder("the caller that claimed it disconnected", task.claim_version)
             try:
                 await self._settle_refused(task, decide(task, released, NO_RETRY, self._ids.random))
             except StoreError as error:
