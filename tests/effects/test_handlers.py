@@ -21,8 +21,10 @@ from treadle import (
     EffectFailed,
     EffectUnknown,
     Engine,
+    ExternalProductionHandle,
     NonRetryable,
     RetryPolicy,
+    Specialist,
     StepFailed,
     TaskFailed,
     Waiting,
@@ -606,3 +608,15 @@ async def test_a_handler_that_does_not_await_an_effect_fails(engine: Engine, for
             await engine.result(await engine.enqueue("pay"))
     assert raised.value.error_code == "never_awaited"
     assert calls == [("mail", "charge")[forgotten]]
+
+
+async def test_a_specialist_that_does_not_await_an_effect_fails(engine: Engine) -> None:
+    class Press(Specialist):
+        async def start(self, payload: Any, ctx: Context) -> Any:
+            ctx.effect("charge", lambda: None)
+            return ExternalProductionHandle("job", 1.0)
+
+    engine.specialist("press", Press())
+    async with engine, engine.worker():
+        with pytest.raises(TaskFailed, match="The effect charge was not awaited"):
+            await engine.result(await engine.enqueue("press"))

@@ -220,15 +220,16 @@ def _timed_out(context: Context, timeout_for: int) -> Outcome:
 
 
 async def _invoke(handler: RegisteredHandler, context: Context, executor: Executor) -> Any:
-    if handler.executes is not None:
-        return await handler.executes(context, executor, handler)
-    if handler.isolation == "process":
+    if handler.isolation == "process" and handler.executes is None:
         return await executor.in_process(handler, context)
-    payload = context.task.payload if isinstance(handler.call, Adapter) else decode(context.task.payload)
-    arguments = (payload, context)[: handler.arguments]
-    if handler.isolation == "thread":
-        return await executor.in_thread(handler, arguments)
-    returned = await noted(handler.name, handler.call(*arguments))
+    if handler.executes is not None:
+        returned = await handler.executes(context, executor, handler)
+    else:
+        payload = context.task.payload if isinstance(handler.call, Adapter) else decode(context.task.payload)
+        arguments = (payload, context)[: handler.arguments]
+        if handler.isolation == "thread":
+            return await executor.in_thread(handler, arguments)
+        returned = await noted(handler.name, handler.call(*arguments))
     context._check_awaited()
     return returned
 
