@@ -64,7 +64,7 @@ async def test_the_activity_of_a_run_is_that_of_its_live_task(store: Store) -> N
             await claim(store)  # so that it is not in the way of the next case
 
 
-async def test_a_run_without_live_tasks_is_stuck_and_a_finished_one_does_nothing(store: Store) -> None:
+async def test_an_unfinished_run_without_live_tasks_is_stuck(store: Store) -> None:
     run = await begin(store, ROOT)
     assert await activity(store, run) == {}
     await advance(store, run, rows=(RunTransition(run.id, "fail", "running", "failed"),))
@@ -126,7 +126,7 @@ async def test_live_tasks_are_found_by_their_steps(store: Store, clock: StoreClo
     assert await store.runs.list_step_tasks([]) == []
 
 
-async def test_a_paused_run_or_list_holds_its_work(store: Store) -> None:
+async def test_a_paused_run_or_list_blocks_its_work(store: Store) -> None:
     run = await begin(store, ROOT, tasks=[ROOT])
     await store.commit([Unit(rows=(BlockRun(run.id, True), RunTransition(run.id, "pause", "running", "paused")))])
     assert await activity(store, run) == {ActivityKind.BLOCKED: 1}

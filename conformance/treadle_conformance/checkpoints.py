@@ -49,7 +49,7 @@ async def test_of_a_step_that_several_checkpoints_put_the_last_is_stored(store):
     assert await bodies(store, run) == {"s": '{"n":2}'}
 
 
-async def test_a_checkpoint_of_a_lost_claim_stores_nothing(store):
+async def test_a_checkpoint_of_a_lost_claim_is_not_stored(store):
     run, task = await begin_function(store)
     other = Claim(task.id, task.claim_version, "owner-2")
     older = Claim(task.id, task.claim_version - 1, "owner-1")
@@ -64,7 +64,7 @@ async def test_a_checkpoint_of_a_lost_claim_stores_nothing(store):
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-async def test_a_checkpoint_of_a_paused_run_is_stored_and_reported_as_held(store, mixed):
+async def test_a_checkpoint_of_a_paused_run_is_stored_and_reports_the_pause(store, mixed):
     run, task = await begin_function(store)
     free, other = await begin_function(store)
     await write(store, BlockRun(run.id, blocked=True))
@@ -105,7 +105,7 @@ async def test_checkpoints_share_a_commit_with_other_units(store):
     assert [each.id for each in await claim(store)] == [child.id]
 
 
-async def test_a_claim_that_stays_may_make_tasks(store):
+async def test_a_unit_that_keeps_its_claim_may_insert_tasks(store):
     task = await put_and_claim(store)
     children = [new_task(), new_task()]
     answers = await store.commit([Unit(task.claim, tasks=(each,)) for each in children])
@@ -115,7 +115,7 @@ async def test_a_claim_that_stays_may_make_tasks(store):
     assert await get(store, task.id) == task
 
 
-async def test_a_claim_that_stays_and_is_lost_makes_nothing(store):
+async def test_a_unit_that_keeps_a_lost_claim_inserts_no_task(store):
     task = await put_and_claim(store)
     await settle(store, task.claim, succeed())
     (answer,) = await store.commit([Unit(task.claim, tasks=(new_task(),))])
@@ -123,7 +123,7 @@ async def test_a_claim_that_stays_and_is_lost_makes_nothing(store):
     assert await claim(store) == []
 
 
-async def test_a_claim_that_stays_may_advance_its_run(store):
+async def test_a_unit_that_keeps_its_claim_may_advance_its_run(store):
     run, task = await begin_function(store)
     unit = Unit(task.claim, run=RunGuard(run.id, run.version), rows=(PutSteps(run.id, (new_step(run, "s"),), 1),))
     assert [answer.verdict for answer in await store.commit([unit, unit])] == ["done", "deferred"]

@@ -79,7 +79,7 @@ async def test_a_task_with_a_wake_at_is_not_taken_until_it_was_woken(store, cloc
     assert len(await claim(store)) == 1
 
 
-async def test_a_held_task_is_not_taken_until_its_hold_is_gone(store):
+async def test_a_blocked_task_is_not_claimed_until_unblocked(store):
     for bit in (BlockReason.OVER_LIMIT, BlockReason.LIST_PAUSED, BlockReason.TASK_PAUSED):
         task = await put_one(store)
         before = await get(store, task.id)
@@ -90,7 +90,7 @@ async def test_a_held_task_is_not_taken_until_its_hold_is_gone(store):
         assert in_order(await claim(store)) == [task.id]
 
 
-async def test_a_task_may_be_held_from_the_start(store):
+async def test_a_task_may_be_inserted_blocked(store):
     task = await put_one(store, blocked_by=BlockReason.TASK_PAUSED)
     assert (await get(store, task.id)).blocked_by == BlockReason.TASK_PAUSED
     assert await claim(store) == []
@@ -140,7 +140,7 @@ async def test_a_claim_with_scopes_obeys_the_rate_and_the_pause_of_the_queue(sto
     assert len(await store.tasks.claim([queue_id], "owner-1", MINUTE, 10, ["a"])) == 3
 
 
-async def test_a_claim_from_no_queues_takes_nothing(store):
+async def test_a_claim_from_no_queues_returns_no_task(store):
     await put_one(store)
     assert await store.tasks.claim([], "owner-1", MINUTE, 10) == []
 
@@ -178,7 +178,7 @@ async def test_the_best_priority_among_the_queues_is_taken(store):
     assert (await claim_one(store, OTHER, WORK)).priority == 1
 
 
-async def test_one_call_takes_from_one_queue_and_the_next_finds_the_rest(store):
+async def test_one_call_claims_from_one_queue_and_the_next_from_the_others(store):
     await put(store, *[new_task(queue) for queue in (WORK, OTHER) for _ in range(3)])
     first = await claim(store, WORK, OTHER)
     second = await claim(store, WORK, OTHER)

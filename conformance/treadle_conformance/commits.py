@@ -39,7 +39,7 @@ async def test_a_commit_of_no_units_returns_no_answers(store):
     assert await store.commit([]) == []
 
 
-async def test_answers_come_in_the_order_of_the_units(store):
+async def test_answers_have_the_order_of_the_units(store):
     taken = await put_and_claim(store)
     lost = Claim(taken.id, 99, "owner-1")
     units = [Unit(tasks=(new_task(),)), Unit(lost, succeed()), Unit(taken.claim, succeed()), Unit(lost, requeue(taken))]
@@ -236,7 +236,7 @@ async def test_a_requeue_that_stays_changes_only_the_block_reasons_which_later_r
     assert [each.id for each in await claim(store)] == [taken.id]
 
 
-async def test_requeueing_with_nothing_clears_the_checkpoint_and_the_error(store):
+async def test_requeueing_without_values_clears_the_checkpoint_and_the_error(store):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, requeue(taken, checkpoint="[1]", error='{"code":"e"}'))
     again = await claim_one(store)
@@ -252,7 +252,7 @@ async def test_a_task_requeued_without_a_wait_is_ready_immediately(store):
     assert (await claim_one(store, owner="owner-2")).id == taken.id
 
 
-async def test_keeping_changes_the_checkpoint_and_nothing_else(store, clock):
+async def test_keeping_changes_only_the_checkpoint(store, clock):
     taken = await put_and_claim(store)
     await clock.advance(5)
     assert await settle(store, taken.claim, Keep('{"half":1}')) == DONE
@@ -263,7 +263,7 @@ async def test_keeping_changes_the_checkpoint_and_nothing_else(store, clock):
     assert (await get(store, taken.id)).checkpoint is None
 
 
-async def test_keeping_may_bring_new_tasks_along(store):
+async def test_keeping_may_insert_new_tasks(store):
     taken = await put_and_claim(store)
     follower = new_task(OTHER)
     assert await settle(store, taken.claim, Keep("1"), follower) == DONE
@@ -364,7 +364,7 @@ async def test_the_same_transition_by_an_operator_is_not_a_repetition(store):
     assert await settle(store, canceled.claim, Finish("cancel", "canceled")) == CLAIM_LOST
 
 
-async def test_a_settle_after_a_cancel_and_a_revival_is_lost(store):
+async def test_a_settle_after_a_cancel_and_a_redrive_is_lost(store):
     taken = await put_and_claim(store)
     await settle(store, seen(taken), cancel())
     await settle(store, seen(await get(store, taken.id)), Redrive("requeue", "ann"))

@@ -53,7 +53,7 @@ async def test_only_failed_tasks_are_dead_letters(store):
     assert await store.dead_letters.count(ANY) == (1, 0, letter.seq)
 
 
-async def test_letters_are_listed_from_the_last_and_walked_from_the_first(store):
+async def test_dead_letters_are_listed_newest_first_and_walked_oldest_first(store):
     letters = [await dead(store) for _ in range(5)]
     assert in_order(await store.dead_letters.list_newest(ANY, 3)) == in_order(letters[:1:-1])
     assert in_order(await store.dead_letters.list_newest(DeadLetterFilter(until_seq=letters[2].seq), 10)) == in_order(
@@ -65,7 +65,7 @@ async def test_letters_are_listed_from_the_last_and_walked_from_the_first(store)
     assert await store.dead_letters.list_newest(ANY, 0) == await store.dead_letters.walk(ANY, 0) == []
 
 
-async def test_letters_are_chosen_by_queue_error_and_age(store, clock):
+async def test_dead_letters_are_selected_by_queue_error_and_age(store, clock):
     first = await dead(store, "boom", "aa")
     await clock.advance(1000)
     second = await dead(store, "bang", "bb", queue=OTHER)
@@ -106,7 +106,7 @@ async def test_dead_letters_are_grouped_by_cause(store, clock):
     assert await store.dead_letters.count(ANY) == (5, 1, other.seq)
 
 
-async def test_nothing_failed_is_counted_as_nothing(store):
+async def test_an_empty_dead_letter_queue_counts_zero(store):
     assert await store.dead_letters.count(ANY) == (0, 0, 0)
     assert await store.dead_letters.group(ANY, 10) == []
 
@@ -114,7 +114,7 @@ async def test_nothing_failed_is_counted_as_nothing(store):
 # --- discarding ---
 
 
-async def test_a_discarded_letter_is_canceled_and_its_failure_stays_in_its_history(store, clock):
+async def test_a_discarded_dead_letter_is_canceled_and_keeps_its_failure_in_its_history(store, clock):
     letter = await dead(store)
     await clock.advance(1000)
     assert await settle(store, seen(letter), DISCARD) == Verdict.DONE
@@ -134,7 +134,7 @@ async def test_a_discarded_letter_is_canceled_and_its_failure_stays_in_its_histo
     assert (await verify(store)).problems == ()
 
 
-async def test_a_guard_that_does_not_match_discards_nothing(store):
+async def test_a_guard_that_does_not_match_discards_no_task(store):
     letter, live = await dead(store), await put_one(store)
     before = await everything(store)
     for guard in (
@@ -164,7 +164,7 @@ async def test_many_are_discarded_and_others_retried_in_one_commit(store):
     assert (await verify(store)).problems == ()
 
 
-async def test_the_end_of_a_discarded_task_is_still_known_to_its_holder(store):
+async def test_the_holder_of_a_discarded_task_sees_its_end(store):
     task = await put_and_claim(store)
     await settle(store, task.claim, fail())
     await settle(store, seen(await get(store, task.id)), DISCARD)
@@ -183,7 +183,7 @@ async def test_a_discarded_task_can_be_retried(store):
 
 
 @pytest.mark.parametrize("settlement", [DISCARD, Redrive("requeue", "ann", '"@"')], ids=["discard_finished", "redrive"])
-async def test_discarding_or_reviving_a_finished_task_may_carry_rows(store, settlement):
+async def test_discarding_or_redriving_a_finished_task_may_carry_rows(store, settlement):
     letter = await dead(store)
     unit = Unit(seen(letter), settlement, rows=(PutBlob("d1", '"big"', letter.root_id),))
     assert [answer.verdict for answer in await store.commit([unit])] == [Verdict.DONE]
@@ -191,7 +191,7 @@ async def test_discarding_or_reviving_a_finished_task_may_carry_rows(store, sett
     assert [answer.verdict for answer in await store.commit([unit])] == [Verdict.CLAIM_LOST]
 
 
-async def test_new_tasks_may_come_with_a_discarded_letter(store):
+async def test_discarding_a_dead_letter_may_insert_tasks(store):
     letter, follow = await dead(store), new_task()
     assert await settle(store, seen(letter), DISCARD, follow) == Verdict.DONE
     assert (await get(store, follow.id)).state == "pending"

@@ -80,7 +80,7 @@ async def test_a_setting_and_its_entry_are_written_together_or_not_at_all(store:
     assert (transition.entity, transition.transition, transition.actor) == ("operation", "perform", "ann")
 
 
-async def test_a_change_that_changes_nothing_has_no_entry(store: Store) -> None:
+async def test_a_change_without_effect_has_no_entry(store: Store) -> None:
     await store.commit([Unit(rows=(PutFlow(Flow(id=FLOW, namespace="default", sources="[]", program="{}")),))])
     await store.operators.publish_flow("default", "shop", FLOW, "ann")
     for change in ("delete_handler", "publish_flow"):

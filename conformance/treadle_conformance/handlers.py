@@ -10,7 +10,7 @@ def a_registration(facet_name: str = "billing.Pay", **fields: object) -> Handler
     return HandlerRegistration(facet_name=facet_name, module_uri="handlers.billing", **fields)  # type: ignore[arg-type]
 
 
-async def test_a_registration_comes_back_as_it_was_saved(store, clock):
+async def test_a_registration_round_trips(store, clock):
     given = a_registration(
         entrypoint="pay",
         version="2.0",
@@ -26,7 +26,7 @@ async def test_a_registration_comes_back_as_it_was_saved(store, clock):
     assert found == given
 
 
-async def test_saving_a_registration_again_replaces_it_and_keeps_when_it_was_made(store, clock):
+async def test_saving_a_registration_again_replaces_it_and_keeps_its_creation_time(store, clock):
     await store.operators.save_handler("default", a_registration(metadata={"a": 1}))
     made_at = clock.now()
     await clock.advance(1_000)

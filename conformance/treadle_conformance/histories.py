@@ -31,7 +31,7 @@ async def test_a_runs_history_has_its_transitions_and_where_its_row_stands(store
     assert check_history(history) == []
 
 
-async def test_a_run_that_has_not_moved_has_a_history_without_transitions(store):
+async def test_a_new_run_has_a_history_without_transitions(store):
     run = await put_run(store)
     (history,) = await store.log.list_histories(None, 10)
     assert (history.entity_id, history.state, history.version, history.transitions) == (run.id, "pending", 0, ())

@@ -89,7 +89,7 @@ async def test_the_first_of_two_tasks_with_one_key_in_one_call_is_stored(store):
     assert {task.id for task in await claim(store)} == {first.id, other.id}
 
 
-async def test_sending_it_again_is_done_and_names_nothing(store):
+async def test_resending_a_unit_is_done_and_names_no_task(store):
     unit = Unit(tasks=(keyed(),))
     for _ in range(2):
         (answer,) = await store.commit([unit])
@@ -105,7 +105,7 @@ async def test_a_key_is_free_again_when_its_unit_was_refused(store):
     assert (await get(store, later.id)).state == "pending"
 
 
-async def test_a_key_may_come_with_the_end_of_another_task(store):
+async def test_a_settle_may_insert_a_task_with_a_key(store):
     taken = await put_and_claim(store)
     follow, again = keyed(), keyed()
     assert await settle(store, taken.claim, succeed(), follow) == Verdict.DONE

@@ -74,7 +74,7 @@ async def test_a_new_task_without_a_root_is_its_own_tree(store):
     assert (await get(store, task.id)).root_id == task.id
 
 
-async def test_a_large_payload_comes_back_whole(store):
+async def test_a_large_payload_round_trips(store):
     payload = '{"text":"' + "x" * 500_000 + '"}'
     task = await put_one(store, payload=payload)
     assert (await claim_one(store)).payload == payload
@@ -113,7 +113,7 @@ async def test_a_new_unique_key_has_no_existing_task(store):
     assert (await put(store, new_task(unique_key="k"))).existing == {}
 
 
-async def test_a_unique_key_is_live_while_its_task_runs_sleeps_or_is_held(store):
+async def test_a_unique_key_is_live_while_its_task_runs_sleeps_or_is_blocked(store):
     first = await put_and_claim(store, unique_key="k")
     assert (await put(store, new_task(unique_key="k"))).existing == {"k": first.id}
     await settle(store, first.claim, requeue(first, blocked_by=8, delay=10))
@@ -140,7 +140,7 @@ async def test_unique_keys_are_shared_by_all_queues_of_a_namespace(store):
     assert (await put(store, new_task(OTHER, unique_key="k"))).existing == {"k": first.id}
 
 
-async def test_two_new_tasks_with_one_key_in_one_call_become_one(store):
+async def test_two_new_tasks_with_one_key_in_one_call_are_one_task(store):
     tasks = [new_task(unique_key="k") for _ in range(4)]
     first, second = await store.commit([Unit(tasks=tuple(tasks[:2])), Unit(tasks=tuple(tasks[2:]))])
     (live,) = await claim(store)

@@ -227,7 +227,7 @@ async def test_unclaimed_tasks_cause_only_occasional_wake_ups(store, clock):
     assert len(await claim(store, limit=100)) == 50
 
 
-async def test_retries_takeovers_and_revivals_are_starts_too(store, clock):
+async def test_retries_takeovers_and_redrives_count_as_starts(store, clock):
     await rate(store, 0.001, 4)
     await put_keyed(store, 1)
     task = await claim_one(store)

@@ -152,7 +152,7 @@ async def test_extending_never_exceeds_a_bound_of_the_task_and_expires_tasks_pas
     assert (await store.tasks.wake(10)).expired == 3
 
 
-async def test_no_renewals_renew_nothing(line):
+async def test_renewing_no_claims_returns_no_renewals(line):
     assert await line.renew([], MINUTE) == set()
     assert await line.held([]) == set()
 

@@ -183,7 +183,7 @@ async def test_a_task_woken_with_a_free_slot_is_ready_and_the_wake_reports_its_q
     assert (taken.id, woken.queue_ids) == (task.id, (taken.queue_id,))
 
 
-async def test_a_released_task_keeps_its_turn(store):
+async def test_a_released_task_keeps_its_place_in_line(store):
     await put_limited(store, 2, limit=1)
     taken = await claim_one(store)
     await settle(store, taken.claim, requeue(taken, "release"))

@@ -68,7 +68,7 @@ async def test_a_resumed_list_continues_and_reports_its_queues(store):
     assert len(await claim(store)) == 1
 
 
-async def test_queues_that_are_made_later_are_as_their_list(store):
+async def test_new_queues_inherit_the_settings_of_their_list(store):
     await store.operators.set_list(DEFAULT_NAMESPACE, "slow", paused=True)
     await put(store, new_task(SLOW), new_task())
     assert await claim(store, SLOW) == []
@@ -92,14 +92,14 @@ async def test_settings_of_a_list_can_be_read_and_unset_ones_keep_their_values(s
     assert set(rules) == {WORK}
 
 
-async def test_a_list_that_was_paused_elsewhere_is_paused_here(database, store):
+async def test_a_pause_of_a_list_applies_to_every_process(database, store):
     second = await database.open_store()
     await put_one(store)
     await second.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
     assert await claim(store) == []
 
 
-async def test_queues_made_while_their_list_is_paused_and_resumed_are_as_their_list_in_the_end(database, store):
+async def test_queues_created_during_a_pause_and_resume_end_like_their_list(database, store):
     second = await database.open_store()
     queues = [SLOW._replace(name=f"queue{number}") for number in range(30)]
 
@@ -171,7 +171,7 @@ async def test_only_ready_tasks_fill_a_queue(store):
         await put_one(store)
 
 
-async def test_tasks_that_a_limit_holds_back_fill_a_queue_too(store):
+async def test_tasks_blocked_by_a_limit_count_towards_the_backlog(store):
     await store.operators.set_backlog_limit(await queue_id_of(store), 3)
     await put(store, *[new_task(limit_key="k", limit=1) for _ in range(3)])
     with pytest.raises(BacklogFull):
@@ -199,7 +199,7 @@ async def test_an_enqueue_from_before_the_queue_was_full_may_be_resent(store):
     assert answer.existing == {"u": twin.id}
 
 
-async def test_a_removed_backlog_limit_refuses_nothing(store):
+async def test_a_removed_backlog_limit_refuses_no_task(store):
     """Two tasks more than the former limit are not refused."""
     await store.operators.set_backlog_limit(await queue_id_of(store), 1)
     await put_one(store)
@@ -250,7 +250,7 @@ async def test_a_queue_without_tokens_does_not_block_others(store):
     assert await claim(store, WORK, OTHER) == []
 
 
-async def test_the_store_says_when_the_next_token_comes(store, clock):
+async def test_the_store_returns_the_time_of_the_next_token(store, clock):
     queue_id, other_id = await queue_id_of(store), await queue_id_of(store, OTHER)
     await put(store, new_task(), new_task(), new_task(OTHER))
     assert await store.tasks.next_token_for([queue_id, other_id]) is None
@@ -274,7 +274,7 @@ async def test_a_paused_queue_waits_for_no_token(store):
     assert await store.tasks.next_token_for([await queue_id_of(store)]) is None
 
 
-async def test_a_rate_that_is_taken_away_holds_nothing_back(store):
+async def test_a_removed_rate_blocks_no_task(store):
     await store.operators.set_rate(await queue_id_of(store), 1.0, 1)
     await put(store, *[new_task() for _ in range(5)])
     await claim(store)

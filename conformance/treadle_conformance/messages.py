@@ -88,7 +88,7 @@ async def test_a_unit_that_did_not_see_the_message_is_deferred(store):
     assert (await get_run(store, run.id)).awaiting == 0
 
 
-async def test_a_function_is_woken_when_nothing_more_is_awaited(store, clock):
+async def test_a_function_is_woken_by_the_last_awaited_message(store, clock):
     run, task = await begin_function(store)
     run = await wait_for_messages(store, run, task, 3)
     assert run.awaiting == 3
@@ -103,7 +103,7 @@ async def test_a_function_is_woken_when_nothing_more_is_awaited(store, clock):
     assert (await verify(store)).problems == ()
 
 
-async def test_a_function_that_awaits_nothing_is_woken_by_the_first(store):
+async def test_a_function_without_awaited_messages_is_woken_by_the_first(store):
     run, task = await begin_function(store)
     run = await wait_for_messages(store, run, task, 0)
     assert (await tell(store, new_message(run))).queue_ids == (await queue_of_work(store),)

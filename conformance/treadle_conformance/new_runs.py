@@ -38,7 +38,7 @@ async def test_a_unit_that_is_sent_twice_in_one_call_starts_its_run_once(store):
     assert (await get_run(store, run.id)).transitions == 1
 
 
-async def test_a_unit_that_is_deferred_by_one_before_it_starts_nothing(store):
+async def test_a_unit_deferred_by_a_preceding_unit_starts_no_run(store):
     parent = await begin(store)
     first, second = new_run(), new_run()
     units = [unit_of(parent, rows=started(first)), unit_of(parent, rows=started(second))]

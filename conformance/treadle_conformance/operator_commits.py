@@ -105,7 +105,7 @@ async def test_of_a_settle_and_an_expiry_exactly_one_wins(store, clock):
     assert woken.expired <= 20 - verdicts.count(DONE)
 
 
-async def test_of_two_concurrent_revivals_exactly_one_wins(store):
+async def test_concurrent_redrives_have_one_winner(store):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, fail())
     ended = await get(store, taken.id)
@@ -224,14 +224,14 @@ async def test_a_redriven_task_resets_its_counters_except_attempts(store):
     assert redriven.attempt == 3
 
 
-async def test_a_revival_may_bring_a_new_payload(store):
+async def test_a_redrive_may_change_the_payload(store):
     taken = await put_and_claim(store, payload='{"a":1}')
     await settle(store, taken.claim, fail())
     await settle(store, seen(await get(store, taken.id)), Redrive("requeue", "ann", payload='{"a":2}'))
     assert (await claim_one(store)).payload == '{"a":2}'
 
 
-async def test_a_task_can_end_and_be_redriven_again_and_again(store):
+async def test_a_task_can_be_redriven_repeatedly(store):
     task = await put_one(store)
     for number in range(1, 4):
         taken = await claim_one(store)

@@ -58,13 +58,13 @@ async def test_a_limit_set_later_also_applies_to_unclaimed_tasks(store):
     assert len(await claim(store)) == 1
 
 
-async def test_a_callers_limit_that_comes_late_does_so_too(store):
+async def test_a_later_limit_of_a_caller_applies_to_unclaimed_tasks(store):
     await put(store, *[new_task(limit_key=KEY) for _ in range(10)])
     await put_limited(store, 1, limit=2)
     assert await limit_of(store) == (2, False, 2, 9)
 
 
-async def test_a_lowered_limit_lets_running_work_finish_and_starts_none(store):
+async def test_a_lowered_limit_keeps_running_tasks_and_starts_none(store):
     await put_limited(store, 8, limit=4)
     running = await claim(store)
     await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 2)
@@ -119,7 +119,7 @@ async def test_a_handlers_limit_also_holds_for_tasks_that_are_there_already(stor
     assert len(await claim(store)) == 2
 
 
-async def test_a_handlers_limit_that_is_taken_away_is_that_of_no_new_task(store):
+async def test_a_removed_limit_of_a_handler_applies_to_no_new_task(store):
     await store.operators.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1)
     await put(store, *[new_task() for _ in range(3)])
     await store.operators.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, None)
@@ -128,7 +128,7 @@ async def test_a_handlers_limit_that_is_taken_away_is_that_of_no_new_task(store)
     assert [task.limit_key for task in taken] == [HANDLER_KEY] * 3 + [None]
 
 
-async def test_a_handlers_limit_can_be_set_while_others_put_tasks_under_it(database, store):
+async def test_a_handlers_limit_can_be_set_during_concurrent_inserts(database, store):
     await store.operators.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1000)
     others = [await database.open_store() for _ in range(3)]
 

@@ -78,7 +78,7 @@ async def test_a_preclaimed_task_is_created_atomically_with_the_settle_of_anothe
     assert (await get(store, child.id)).claim == Claim(child.id, 1, "me")
 
 
-async def test_sending_it_again_changes_nothing(store):
+async def test_resending_a_preclaim_is_a_no_op(store):
     preclaimed = new_task(preclaimed=MINE)
     await put(store, preclaimed)
     held = await get(store, preclaimed.id)
@@ -123,7 +123,7 @@ async def test_a_limit_bounds_the_preclaimed_tasks(store):
     assert (await claim_one(store, owner="other")).id == tasks[2].id
 
 
-async def test_many_units_have_theirs_each_for_its_own_maker(store):
+async def test_units_of_one_commit_preclaim_for_their_own_workers(store):
     tasks = [new_task(preclaimed=Preclaimed(f"owner-{number}", MINUTE * number)) for number in range(1, 4)]
     await store.commit([Unit(tasks=(task,)) for task in tasks])
     found = [await get(store, task.id) for task in tasks]

@@ -96,7 +96,7 @@ async def one_of_each(store):
     return made
 
 
-async def test_tasks_are_listed_newest_first_live_and_finished_alike(store):
+async def test_live_and_finished_tasks_are_listed_newest_first(store):
     made = await one_of_each(store)
     listed = await store.tasks.list_matching(TaskFilter(), 100)
     assert in_order(listed) == sorted(made.values(), reverse=True)
@@ -157,7 +157,7 @@ async def test_pages_follow_one_another_without_gaps_or_repetitions(store):
     assert in_order(task for page in pages for task in page) == in_order(reversed(tasks))
 
 
-async def test_a_cursor_goes_with_filters(store):
+async def test_a_cursor_can_be_combined_with_filters(store):
     tasks = [await put_one(store, (WORK, OTHER)[number % 2]) for number in range(6)]
     listed = await store.tasks.list_matching(TaskFilter(name="work", states=("pending",), before_id=tasks[4].id), 10)
     assert in_order(listed) == [tasks[2].id, tasks[0].id]
@@ -166,7 +166,7 @@ async def test_a_cursor_goes_with_filters(store):
 # --- depths and counts ---
 
 
-async def test_depths_count_ready_running_waiting_and_held_tasks(store, clock):
+async def test_depths_count_ready_running_waiting_and_blocked_tasks(store, clock):
     await put(store, new_task(delay=MINUTE), new_task(delay=MINUTE))
     held = await put_and_claim(store)
     await settle(store, held.claim, requeue(held, "pause", blocked_by=BlockReason.TASK_PAUSED))
@@ -200,7 +200,7 @@ async def test_depths_leave_out_queues_without_live_tasks(store):
     assert [depth.queue for depth in await store.tasks.list_depths()] == [OTHER]
 
 
-async def test_a_queue_with_nothing_ready_has_no_oldest_due(store):
+async def test_a_queue_without_ready_tasks_has_no_oldest_due(store):
     await put_one(store, delay=MINUTE)
     (depth,) = await store.tasks.list_depths()
     assert (depth.ready, depth.oldest_due_at) == (0, None)

@@ -28,7 +28,7 @@ def remove(record, **fields):
     return edit(record, **values | fields)
 
 
-async def test_a_new_record_is_as_it_was_given_at_version_0(store, clock):
+async def test_a_new_record_round_trips_at_version_0(store, clock):
     task, run = await put_one(store), await begin(store)
     given = new_record(name="n", task_id=task.id, run_id=run.id, root_id=run.id, trace_id="t", body='{"ü":1}', namespace="shop")
     assert await put_record(store, given) == msgspec.structs.replace(given, created_at=clock.now(), updated_at=clock.now())
@@ -218,7 +218,7 @@ async def test_the_transitions_of_a_record_are_events_of_its_namespace(store):
     assert (event.namespace, event.transition.transition) == ("shop", "approve")
 
 
-async def test_a_transition_from_a_state_that_the_record_is_not_in_raises_and_nothing_is_done(store):
+async def test_a_transition_from_another_state_raises_without_effect(store):
     record = await put_record(store)
     with pytest.raises(IllegalTransition):
         await write(store, PutRecord(new_record()), approve(record, from_state="approved"))
@@ -268,7 +268,7 @@ async def test_items_are_kept_replaced_and_removed_by_key(store):
     assert await store.records.list_items(record.id, keys=[]) == []
 
 
-async def test_items_come_with_their_new_record_and_only_where_there_is_one(store):
+async def test_items_are_stored_only_with_their_record(store):
     record = new_record()
     await write(store, PutRecord(record), PutItems(record.id, (("a", "1"),)))
     assert await store.records.list_items(record.id, None, 10) == [("a", "1")]
@@ -311,7 +311,7 @@ async def test_the_database_itself_refuses_illegal_transitions(database, store):
     assert (await get_record(store, record.id)).state == "paused"
 
 
-async def test_the_database_knows_just_the_transitions_of_the_model(database, store):
+async def test_the_database_accepts_only_the_transitions_of_the_model(database, store):
     stored = {(row["entity"], row["from_state"], row["to_state"]) for row in database.rows("legal_transitions")}
     machines = [machine for machine in MACHINES.values() if machine.entity not in ("task", "step")]
     assert stored == {

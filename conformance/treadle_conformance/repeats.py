@@ -181,7 +181,7 @@ async def test_resent_new_tasks_are_stored_once(store):
     assert await everything(store) == before
 
 
-async def test_a_new_task_that_has_finished_meanwhile_is_not_inserted_again(store):
+async def test_a_concurrently_finished_task_is_not_inserted_again(store):
     task = new_task(unique_key="k")
     await put(store, task)
     taken = await claim_one(store)

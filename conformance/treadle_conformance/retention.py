@@ -162,7 +162,7 @@ async def test_pruning_a_tree_removes_all_its_rows(store, clock):
     assert await store.log.list_histories(None, 10) == []
 
 
-async def test_nothing_of_a_pruned_tree_is_left_in_any_table(database, store, clock):
+async def test_a_pruned_tree_leaves_no_row_in_any_table(database, store, clock):
     await finished_run(store, blob="d1")
     await ended(store)
     await clock.advance(31 * DAY_FOR)
@@ -191,7 +191,7 @@ async def test_only_the_own_namespace_is_pruned(store, clock):
 # --- active trees ---
 
 
-async def test_nothing_is_cut_from_a_tree_with_a_live_task(store, clock):
+async def test_no_row_is_pruned_from_a_tree_with_a_live_task(store, clock):
     root = await ended(store)
     child = await ended(store, root_id=root.id)
     live = await put_one(store, root_id=root.id, delay=365 * DAY_FOR)
@@ -207,14 +207,14 @@ async def test_nothing_is_cut_from_a_tree_with_a_live_task(store, clock):
     assert await store.tasks.find(child.id) is None
 
 
-async def test_nothing_is_cut_from_a_tree_with_a_live_root(store, clock):
+async def test_no_row_is_pruned_from_a_tree_with_a_live_root(store, clock):
     root = await put_one(store, delay=365 * DAY_FOR)
     await ended(store, root_id=root.id)
     await clock.advance(91 * DAY_FOR)
     assert (await prune(store)).trees == 0
 
 
-async def test_nothing_is_cut_from_an_unfinished_run(store, clock):
+async def test_no_row_is_pruned_from_an_unfinished_run(store, clock):
     run = await finished_run(store, state="running")
     await clock.advance(91 * DAY_FOR)
     before = await everything(store)
@@ -223,7 +223,7 @@ async def test_nothing_is_cut_from_an_unfinished_run(store, clock):
     assert len(await store.runs.list_steps(run.id, None, 10)) == 2
 
 
-async def test_a_tree_stays_whole_while_one_of_it_is_to_be_kept(store, clock):
+async def test_a_tree_is_kept_as_a_whole_while_any_part_is_retained(store, clock):
     root = await ended(store)
     failed = await ended(store, fail(), root_id=root.id)
     await clock.advance(89 * DAY_FOR)
@@ -277,7 +277,7 @@ async def test_a_lists_own_rules_win_in_both_directions(database, store, clock):
     assert len(database.rows("finished")) == 1
 
 
-async def test_older_than_takes_the_place_of_the_default_rules(store, clock):
+async def test_older_than_replaces_the_default_rules(store, clock):
     await ended(store)
     await ended(store, fail())
     await clock.advance(7 * DAY_FOR)
@@ -288,7 +288,7 @@ async def test_older_than_takes_the_place_of_the_default_rules(store, clock):
 # --- big values, keys, servers ---
 
 
-async def test_a_big_value_goes_with_its_last_user(store, clock):
+async def test_a_big_value_is_pruned_with_its_last_user(store, clock):
     first = await ended(store)
     await store.commit([Unit(rows=(PutBlob("d1", '"big"', first.id),))])
     await clock.advance(10 * DAY_FOR)
@@ -311,7 +311,7 @@ async def test_servers_long_gone_are_forgotten(store, clock):
 # --- bounds ---
 
 
-async def test_a_big_tree_goes_in_steps_that_each_remove_few_rows(store, clock):
+async def test_a_big_tree_is_pruned_in_bounded_steps(store, clock):
     run = await finished_run(store, steps=30, tasks=20, blob="d1")
     await store.log.append_lines([LogLine(task_id=run.id, at=0, level="info", message="not of a task")])
     await clock.advance(31 * DAY_FOR)
@@ -441,7 +441,7 @@ async def test_pruning_nothing_is_not_an_error(store):
     assert (await put(store, new_task())).verdict == Verdict.DONE
 
 
-async def test_a_big_value_that_is_used_again_while_its_last_tree_goes_is_there_afterwards(database, store, clock):
+async def test_a_big_value_reused_during_pruning_is_kept(database, store, clock):
     other = await database.open_store()
     for number in range(15):
         digest = f"d{number}"

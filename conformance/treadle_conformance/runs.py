@@ -57,7 +57,7 @@ async def test_a_new_run_is_stored_with_its_steps_and_tasks(store: Store, clock:
     assert (await verify(store)).problems == ()
 
 
-async def test_starting_a_run_again_is_done_and_changes_nothing(store: Store) -> None:
+async def test_starting_a_run_again_is_a_no_op(store: Store) -> None:
     run = new_run(steps=1)
     step = new_step(run, ROOT)
     rows = (PutRun(run), RunTransition(run.id, "start", "pending", "running"), PutSteps(run.id, (step,), 1))
@@ -177,7 +177,7 @@ async def test_an_advance_raises_the_version_once_and_counts_new_steps(store: St
     assert (await verify(store)).problems == ()
 
 
-async def test_a_version_that_moved_on_is_deferred_and_nothing_is_done(store: Store) -> None:
+async def test_a_stale_run_version_defers_the_unit(store: Store) -> None:
     run = await begin(store, *PLACES, tasks=[ONE])
     (task,) = (await claim_steps(store)).values()
     await advance(store, run)
@@ -242,7 +242,7 @@ async def test_concurrent_advances_have_one_winner(store: Store) -> None:
 # --- several claims ---
 
 
-async def test_one_lost_claim_of_several_and_nothing_is_done(store: Store) -> None:
+async def test_one_lost_claim_of_several_fails_the_whole_unit(store: Store) -> None:
     run = await begin(store, *PLACES, tasks=[ONE, TWO])
     one, two = (await claim_steps(store)).values()
     ghost = Claim(two.id, two.claim_version, "somebody else")
@@ -318,7 +318,7 @@ async def test_a_seen_guard_protects_a_unit_with_rows(store: Store) -> None:
     assert answer.verdict is Verdict.CLAIM_LOST
 
 
-async def test_a_requeued_task_may_come_with_rows(store: Store) -> None:
+async def test_a_requeue_may_carry_rows(store: Store) -> None:
     run = await begin(store, *PLACES, tasks=[ONE])
     (task,) = (await claim_steps(store)).values()
     unit = Unit(task.claim, requeue(task), rows=(PutBlob("d1", '"x"', run.id),))
@@ -399,7 +399,7 @@ async def test_a_unit_may_make_several_transitions(store: Store) -> None:
     assert (await verify(store)).problems == ()
 
 
-async def test_a_transition_from_another_state_is_refused_and_the_call_changes_nothing(store: Store) -> None:
+async def test_a_transition_from_another_state_is_refused_without_effect(store: Store) -> None:
     run = await begin(store, *PLACES, tasks=[ONE])
     other = await begin(store, ROOT)
     (task,) = (await claim_steps(store)).values()

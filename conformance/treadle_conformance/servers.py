@@ -211,7 +211,7 @@ async def test_lines_about_a_run_are_paged_both_ways_by_their_numbers(store):
     assert (await store.log.page_run_lines(run_id, 2, after=numbers[-1]), await store.log.page_run_lines(run_id, 0)) == ([], [])
 
 
-async def test_a_line_comes_back_as_it_was_written(store):
+async def test_a_log_line_round_trips(store):
     run_id, step_id = (f"0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a7{n}" for n in (1, 2))
     line = a_line(new_task().id, 1, level="error", message='ä "x"\n🙂', details='{"a":1}', run_id=run_id, step_id=step_id)
     await store.log.append_lines([line])
@@ -224,6 +224,6 @@ async def test_lines_are_not_fenced(store):
     assert len(await store.log.list_lines(taken.id, 10)) == 1
 
 
-async def test_an_empty_list_of_lines_stores_nothing(store):
+async def test_an_empty_list_of_lines_stores_no_row(store):
     await store.log.append_lines([])
     assert await store.log.list_lines(new_task().id, 10) == []

@@ -72,7 +72,7 @@ async def test_a_stream_is_read_from_any_offset_in_pages(store: Store) -> None:
     assert [chunk.first_offset for chunk in await store.streams.list_chunks(task.id, "tokens", 9, 10)] == [6]
 
 
-async def test_entries_that_are_sent_again_are_not_appended_again(store: Store) -> None:
+async def test_resent_entries_are_appended_once(store: Store) -> None:
     task = await put_and_claim(store)
     for _ in range(2):
         await write(store, task.claim, append(task, "a", "b"))

@@ -53,7 +53,7 @@ async def test_the_same_request_is_one_row_and_is_charged_once(store):
     assert await store.usage.find_budget(RUN) == Budget(1000, 40)
 
 
-async def test_the_next_attempt_takes_a_crashed_reservation_over(store):
+async def test_the_next_attempt_takes_over_a_crashed_reservation(store):
     first = await store.usage.reserve(a_request(micros=100), 120)
     second = await store.usage.reserve(a_request(attempt=2, micros=110), 120)
     assert (second.usage.id, second.usage.attempt, second.usage.interrupted) == (first.usage.id, 2, 1)

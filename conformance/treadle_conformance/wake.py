@@ -34,7 +34,7 @@ async def test_an_empty_store_has_nothing_to_wake(store):
     assert await store.tasks.wake(100) == Woken(0, 0, (), None)
 
 
-async def test_a_delayed_task_is_ready_when_its_time_has_come_and_not_before(store, clock):
+async def test_a_delayed_task_is_ready_at_its_due_time_and_not_before(store, clock):
     task = await put_one(store, delay=10_000)
     await clock.advance(9_999)
     assert await store.tasks.wake(100) == Woken(0, 0, (), 1)
@@ -55,7 +55,7 @@ async def test_a_requeued_task_is_ready_when_its_wait_is_over(store, clock):
     assert (await claim_one(store)).id == taken.id
 
 
-async def test_being_woken_from_sleep_leaves_no_transition_and_counts_nothing(store, clock):
+async def test_waking_leaves_no_transition_and_changes_no_counter(store, clock):
     task = await put_one(store, delay=1)
     await clock.advance(1)
     await store.tasks.wake(100)
@@ -120,7 +120,7 @@ async def test_an_expired_lease_leaves_a_transition_in_the_log(store, clock):
     assert (await get(store, taken.id)).version == 1
 
 
-async def test_the_holder_of_an_expired_lease_can_do_nothing(store, clock):
+async def test_the_holder_of_an_expired_lease_is_fenced_off(store, clock):
     taken = await put_and_claim(store)
     await clock.advance(MINUTE)
     await store.tasks.wake(100)
@@ -187,7 +187,7 @@ async def test_a_wake_names_the_queues_in_which_it_made_tasks_ready(store, clock
     assert sorted(woken.queue_ids) == sorted(ids.values())
 
 
-async def test_a_held_task_stays_held_when_its_time_comes(store, clock):
+async def test_a_blocked_task_stays_blocked_at_its_due_time(store, clock):
     task = await put_one(store, delay=1_000)
     before = await get(store, task.id)
     await settle(store, seen(before), requeue(before, "pause", blocked_by=BlockReason.TASK_PAUSED, delay=1_000))

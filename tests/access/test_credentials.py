@@ -30,12 +30,12 @@ def test_a_credential_text_parses_back_to_the_credential(secret):
 
 
 @given(st.text())
-def test_any_other_text_is_nothing(text):
+def test_any_other_text_is_not_a_credential(text):
     assert read_credential("tdl", text) is None
 
 
 @pytest.mark.parametrize("change", ["{} ", " {}", "{}x", "{}\n", "Tdl{}", "Bearer {}"])
-def test_a_text_around_it_makes_it_nothing(change):
+def test_a_credential_with_surrounding_text_is_refused(change):
     shown = new_credential(ids.new_id(), ids.secret()).text("tdl")
     assert read_credential("tdl", change.format(shown)) is None
 
@@ -62,7 +62,7 @@ def test_a_missing_credential_never_fits():
     assert not fits(made, NO_DIGEST)
 
 
-def test_the_comparison_is_made_in_constant_time_also_where_there_is_nothing_to_compare_with(monkeypatch):
+def test_comparisons_take_constant_time_even_without_a_stored_digest(monkeypatch):
     compared = []
     real = credentials.hmac.compare_digest
     monkeypatch.setattr(credentials.hmac, "compare_digest", lambda a, b: compared.append((a, b)) or real(a, b))
@@ -71,7 +71,7 @@ def test_the_comparison_is_made_in_constant_time_also_where_there_is_nothing_to_
     assert [(len(a), len(b)) for a, b in compared] == [(64, 64)] * 4
 
 
-def test_secrets_of_the_system_are_32_bytes_and_never_the_same():
+def test_random_secrets_have_32_bytes_and_differ():
     system = SystemIds()
     drawn = {system.secret() for _ in range(100)}
     assert {len(each) for each in drawn} == {32}
@@ -125,7 +125,7 @@ def recent(shelf, clock) -> RecentRecords:
     return RecentRecords(Core(shelf, *[cast(Any, None)] * 3, clock), "token")
 
 
-async def test_a_record_is_asked_for_once_in_five_seconds(shelf, recent, clock):
+async def test_a_record_is_cached_for_five_seconds(shelf, recent, clock):
     record = shelf.put()
     assert [await recent.find(record.id) for _ in range(100)] == [(record, 1_000)] * 100
     clock.advance(4.999)
@@ -137,7 +137,7 @@ async def test_a_record_is_asked_for_once_in_five_seconds(shelf, recent, clock):
     assert shelf.asked == 2
 
 
-async def test_a_change_made_elsewhere_is_seen_after_five_seconds(shelf, recent, clock):
+async def test_a_change_by_another_process_is_visible_after_five_seconds(shelf, recent, clock):
     record = shelf.put()
     await recent.find(record.id)
     changed = shelf.put(id=record.id, state="revoked")

@@ -47,7 +47,7 @@ def test_several_scopes_grant_their_union():
     assert granted([]) == frozenset()
 
 
-def test_an_open_server_lets_everything_pass_for_local():
+def test_an_open_server_grants_every_scope_to_local():
     assert OPEN.actor == "local"
     assert all(OPEN.may(scope) for scope in Scope)
     assert OPEN.may_use("anything")
@@ -72,7 +72,7 @@ async def test_a_token_acts_under_its_name():
     assert access == Access("ada", scopes, ("orders",), token.id, token.expires_at.ms)
 
 
-def test_scopes_are_known_each_once_and_in_order():
+def test_scopes_are_deduplicated_and_ordered():
     assert parse_scopes(["work", "read", WORK]) == (READ, WORK)
     assert parse_scopes("admin") == (ADMIN,)
 
@@ -94,7 +94,7 @@ def test_invalid_token_names_and_ids_are_refused(name):
         check_token_name(name)
 
 
-def test_the_words_of_a_refusal_never_say_why():
+def test_a_refusal_does_not_reveal_its_reason():
     errors = [Unauthorized(reason) for reason in ("missing", "malformed", "unknown", "expired", "revoked")]
     assert len({(str(error), repr(error), error.code) for error in errors}) == 1
     assert len({error.reason for error in errors}) == 5

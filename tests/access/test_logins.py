@@ -31,7 +31,7 @@ def wait_of(failed: FailedLogins, address: str) -> int:
     return 0
 
 
-def test_ten_failures_are_let_pass_and_the_next_has_to_wait(clock):
+def test_the_eleventh_failed_login_is_delayed(clock):
     failed = FailedLogins(clock)
     fail(failed, EVE, 10)
     assert wait_of(failed, EVE) == 300_000
@@ -58,7 +58,7 @@ def test_failing_while_waiting_does_not_extend_the_wait(clock):
     assert [wait_of(failed, EVE) for _ in range(50)] == [1_000] * 50
 
 
-def test_a_network_of_64_bits_is_one_address_as_is_ipv4_in_ipv6_clothes(clock):
+def test_ipv6_networks_of_64_bits_and_mapped_ipv4_addresses_count_as_one_address(clock):
     failed = FailedLogins(clock)
     for number in range(5):
         fail(failed, f"2001:db8:1:1::{number}", 2)
@@ -84,6 +84,6 @@ def test_memory_is_bounded_for_any_number_of_addresses(clock, monkeypatch):
     assert wait_of(failed, EVE) == 300_000  # the latest are those that are remembered
 
 
-def test_a_window_of_no_length_is_refused(clock):
+def test_a_window_without_length_is_refused(clock):
     with pytest.raises(InvalidPolicy, match="window"):
         FailedLogins(clock, window=0)

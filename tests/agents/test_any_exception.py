@@ -288,7 +288,7 @@ def test_a_tool_fails_its_step_and_the_llm_runner_returns(memory: MemoryStore, k
 
 @each
 @pytest.mark.parametrize("tool", [raise_named, raise_async])
-def test_the_model_is_shown_the_error_of_a_tool(server: MessagesServer, kind: str, tool: Any) -> None:
+def test_the_error_of_a_tool_is_sent_to_the_model(server: MessagesServer, kind: str, tool: Any) -> None:
     server.script(uses(("Lookup", {"kind": kind})), uses((TARGET, GOOD)))
     tools = ToolRegistry()
     tools.register("Lookup", tool)

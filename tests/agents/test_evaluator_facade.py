@@ -49,7 +49,7 @@ def test_the_task_of_a_waiting_step_is_there_when_execute_returns(persistence):
     assert version == 0, "one commit has brought the run here"
 
 
-def test_a_workflow_goes_from_claim_to_continue_to_resume_to_its_end(persistence):
+def test_a_workflow_is_claimed_continued_and_resumed_to_completion(persistence):
     evaluator = Evaluator(persistence)
     run_id = evaluator.execute(PAY, {"total": 1.0}).workflow_id
     pay = persistence.claim_task(["billing.Pay"])
@@ -149,7 +149,7 @@ def test_update_step_merges_partial_results_without_completing_the_step(persiste
     assert persistence.get_step(step_id).returns == {"status": "done", "id": "t"}
 
 
-def test_continuing_without_resuming_leaves_nothing_behind(evaluator):
+def test_continuing_without_resuming_leaves_no_task_behind(evaluator):
     run_id, step_id = one(evaluator)
     evaluator.continue_step(step_id, {"id": "x", "status": ""})
     assert evaluator.status(run_id).status is ExecutionStatus.COMPLETED
@@ -172,7 +172,7 @@ def test_a_dispatcher_handles_steps_in_the_calling_thread(evaluator):
     assert "broken tool" in result.error
 
 
-def test_an_execution_that_is_still_moving_at_its_limit_is_a_timeout(memory):
+def test_an_execution_past_its_limit_times_out(memory):
     evaluator = Evaluator(memory, max_iterations=0)
     assert evaluator.execute(ONE, {"total": 1.0}).status is ExecutionStatus.TIMEOUT
 

@@ -27,7 +27,7 @@ def test_a_lock_has_one_holder_until_it_is_released(persistence):
     assert persistence.acquire_lock("k", 60_000)
 
 
-def test_a_lock_that_has_run_out_is_free_and_its_old_holder_can_do_nothing_to_it():
+def test_an_expired_lock_is_free_and_fences_its_old_holder():
     clock = ManualClock()
     engine = Engine("memory://", settings=Settings(), clock=clock)
     with Persistence(engine=engine) as store:
@@ -65,7 +65,7 @@ def test_concurrent_acquirers_of_a_lock_have_one_winner(kind, request, tmp_path)
     assert won.count(True) == 1
 
 
-def test_locks_that_were_left_to_run_out_are_tidied_away():
+def test_expired_locks_are_removed():
     clock = ManualClock()
     with Persistence(engine=Engine("memory://", settings=Settings(), clock=clock)) as store:
         for key in ("left", "held"):

@@ -118,7 +118,7 @@ def test_an_evaluator_that_forgets_the_task_or_raises_does_not_keep_it_from_its_
     assert len(memory.claims) == 0
 
 
-def test_where_a_handler_failed_is_kept_with_its_task(persistence):
+def test_the_traceback_of_a_failed_handler_is_stored_with_its_task(persistence):
     evaluator = Evaluator(persistence)
     poller = AgentPoller(persistence, evaluator)
     poller.register("Pay", pay)

@@ -46,7 +46,7 @@ def test_an_invalid_configuration_is_rejected(memory, name):
         a_poller(memory, **{name: 0})
 
 
-def test_registered_names_are_those_that_were_registered(memory):
+def test_registered_names_are_returned(memory):
     poller = a_poller(memory)
     poller.register("billing.Pay", pay)
     poller.register("Message", mail)
@@ -126,7 +126,7 @@ def test_poll_once_inside_an_event_loop_is_refused_with_a_clear_error(memory):
         asyncio.run(call())
 
 
-def test_poll_once_of_a_poller_without_callbacks_does_nothing(memory, evaluator):
+def test_poll_once_without_callbacks_claims_no_task(memory, evaluator):
     one(evaluator)
     assert a_poller(memory).poll_once() == 0
 
@@ -211,7 +211,7 @@ def test_a_callback_that_returns_no_storable_dict_fails_its_task_with_the_reason
     assert (task.state, task.error["code"]) == (TaskState.FAILED, code)
 
 
-def test_a_callback_that_returns_none_succeeds_with_nothing(memory, evaluator):
+def test_a_callback_that_returns_none_succeeds_with_an_empty_result(memory, evaluator):
     poller = AgentPoller(memory, evaluator)
     poller.register("Pay", lambda _: None)
     _, step_id = one(evaluator)
@@ -309,7 +309,7 @@ def test_start_runs_up_to_max_concurrent_tasks(memory):
     assert most == [3]
 
 
-def test_an_agent_can_be_stopped_from_a_callback_and_started_again(memory):
+def test_an_agent_stopped_by_a_callback_can_be_restarted(memory):
     poller = a_poller(memory)
     poller.register("x.Stop", lambda _: poller.stop() or {})
     for _ in range(2):

@@ -129,7 +129,7 @@ UNKNOWN = ["unknown", "", "00000000-0000-7000-8000-000000000000", "a b", "x" * 3
 
 
 @pytest.mark.parametrize("text", UNKNOWN)
-def test_reads_of_an_unknown_id_find_nothing(persistence: Persistence, text: str) -> None:
+def test_reads_of_an_unknown_id_return_none(persistence: Persistence, text: str) -> None:
     assert persistence.get_step(text) is None
     assert not persistence.step_exists(text)
     assert persistence.get_task(text) is None
@@ -173,7 +173,7 @@ def _cancels_itself() -> None:
 
 
 @pytest.mark.parametrize("cancel", [_cancels_itself, lambda: (_ for _ in ()).throw(asyncio.CancelledError)], ids=["task", "raised"])
-def test_an_async_tool_that_is_canceled_fails_its_step_and_leaves_nothing(persistence: Persistence, cancel: Any) -> None:
+def test_a_canceled_async_tool_fails_its_step_and_leaves_no_task(persistence: Persistence, cancel: Any) -> None:
     tools = ToolRegistry()
 
     async def pay(payload: dict) -> dict:

@@ -95,7 +95,7 @@ FACETS: dict[str, Any] = {
 
 
 @pytest.mark.postgres
-def test_a_workflow_may_be_given_beside_a_program_that_lacks_it(persistence: Persistence) -> None:
+def test_a_program_without_the_workflow_accepts_it_as_an_argument(persistence: Persistence) -> None:
     evaluator = Evaluator(persistence)
     paused = evaluator.execute(WORKFLOW, inputs={"x": 4}, program_ast=FACETS)
     assert paused.status == "PAUSED"
@@ -108,7 +108,7 @@ def test_a_workflow_may_be_given_beside_a_program_that_lacks_it(persistence: Per
     assert steps["s"] == "step-1"
 
 
-def test_a_workflow_that_exists_in_two_namespaces_is_the_one_that_was_given(memory: MemoryStore) -> None:
+def test_an_ambiguous_workflow_name_resolves_to_the_passed_workflow(memory: MemoryStore) -> None:
     text = "namespace a { workflow W() => (x: Long) andThen { yield W(x = 1) } }\n"
     program = as_reference(compile_sources([("x.afl", text + text.replace("a {", "b {").replace("= 1", "= 2"))]).program)
     given = program["declarations"][1]["declarations"][0]

@@ -265,7 +265,7 @@ def test_a_link_out_of_the_roots_is_outside(memory, tmp_path):
         modules.locate(f"file://{root}/../outside.py")
 
 
-def test_a_module_that_is_not_there_fails_its_tasks_until_it_is(memory, tmp_path):
+def test_a_missing_module_fails_its_tasks_until_it_exists(memory, tmp_path):
     runner = a_runner(memory)
     runner.register_handler("x.Late", "reg_late")
     early = add(memory, "x.Late")
@@ -308,7 +308,7 @@ def test_an_unusable_module_fails_only_its_own_tasks_with_the_reason(memory, tmp
         assert memory.get_task(again).state == TaskState.COMPLETED
 
 
-def test_an_import_that_hangs_fails_its_own_tasks_and_takes_no_room_from_others(memory, tmp_path, monkeypatch):
+def test_an_import_that_hangs_fails_its_own_tasks_and_blocks_no_slots(memory, tmp_path, monkeypatch):
     monkeypatch.setattr(poller, "IMPORT_LIMIT", 0.2)
     gate = tmp_path / "gate"
     write(
@@ -435,7 +435,7 @@ def test_a_module_cannot_replace_another_of_the_same_name(tmp_path):
         Modules([tmp_path]).find(HandlerRegistration("x.Y", "not_there"))
 
 
-def test_the_roots_come_from_the_environment_and_only_runners_have_a_default(monkeypatch, tmp_path):
+def test_module_roots_are_read_from_the_environment_and_only_runners_have_a_default(monkeypatch, tmp_path):
     from treadle.settings import load_settings
 
     monkeypatch.setenv("TREADLE_HANDLER_ROOTS", f"{tmp_path}/a:{tmp_path}/b")
@@ -508,7 +508,7 @@ def test_a_package_that_imports_its_handler_module_executes_it_once(tmp_path, by
 
 
 @pytest.mark.parametrize("root", ["folder", "/"])
-def test_nothing_installed_is_a_handler_even_below_a_root(tmp_path: Path, root: str):
+def test_an_installed_module_is_not_a_handler_even_below_a_root(tmp_path: Path, root: str):
     places = {
         "venv/lib/python3/site-packages/shell.py": "def handle(payload): ...",
         "env/shell.py": "def handle(payload): ...",

@@ -86,5 +86,5 @@ def test_a_stored_requirement_that_is_not_understood_is_reported():
     assert missing_requirements(["???"]) == ["??? (invalid)"]
 
 
-def test_a_package_that_is_really_here_is_found():
+def test_an_installed_package_meets_its_requirement():
     assert missing_requirements(["msgspec>=0.1", f"apsw=={version('apsw')}"]) == []

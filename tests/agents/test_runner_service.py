@@ -323,7 +323,7 @@ def test_the_sweep_repairs_a_step_without_a_task_and_logs_it(kind, request, tmp_
         assert store.run(store.engine.kernel.verify()).problems == ()
 
 
-def test_the_sweep_leaves_a_run_alone_that_lacks_nothing(memory, evaluator):
+def test_the_sweep_does_not_change_a_complete_run(memory, evaluator):
     run_id, _ = one(evaluator)
     service = RunnerService(memory, evaluator, RunnerConfig(), tools_of())
     assert [service.sweep() for _ in range(3)] == [0, 0, 0]

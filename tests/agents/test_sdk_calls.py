@@ -40,7 +40,7 @@ def test_an_unknown_task_is_none(persistence: Persistence, task_id: str) -> None
     assert persistence.get_task(task_id) is None
 
 
-def test_the_metadata_of_a_handler_is_there_when_it_is_empty(memory: Persistence) -> None:
+def test_empty_metadata_of_a_handler_is_a_dict(memory: Persistence) -> None:
     seen: list[object] = []
     poller = AgentPoller(memory, Evaluator(memory))
     poller.register("x.Y", lambda payload: seen.append(payload["_handler_metadata"]))
@@ -164,7 +164,7 @@ def test_a_saved_task_keeps_the_fields_of_the_specification(persistence: Persist
     assert persistence.claim_task(["x.Y"]) is None
 
 
-def test_the_handler_of_a_saved_task_gets_its_data_alone(memory: Persistence) -> None:
+def test_the_handler_of_a_saved_task_receives_only_its_data(memory: Persistence) -> None:
     seen: list[dict[str, Any]] = []
     poller = AgentPoller(memory, Evaluator(memory))
     poller.register("x.Y", lambda payload: seen.append({k: v for k, v in payload.items() if not k.startswith("_")}))
@@ -231,7 +231,7 @@ def test_a_runner_configuration_keeps_its_arguments(memory: Persistence, given: 
     assert service._profile.renew_every * 2000 <= config.lock_duration_ms
 
 
-def test_topics_and_the_address_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_and_the_address_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AFL_RUNNER_TOPICS", "osm.geo.*, validation.*,")
     monkeypatch.setenv("AFL_HTTP_HOST", "0.0.0.0")
     assert RegistryRunnerConfig().topics == RunnerConfig().topics == ["osm.geo.*", "validation.*"]

@@ -73,7 +73,7 @@ def test_handler_errors_are_in_the_step_log(memory, evaluator):
     assert memory.get_step_logs(step_id)[-1]["details"]["code"] == "handler_error"
 
 
-def test_an_answer_that_cannot_be_used_is_an_error_in_the_step_s_log(memory, evaluator):
+def test_an_unusable_result_is_an_error_in_the_log_of_the_step(memory, evaluator):
     tools = ToolRegistry()
     tools.register("Pay", lambda _: [1])
     _, step_id = one(evaluator)
@@ -82,7 +82,7 @@ def test_an_answer_that_cannot_be_used_is_an_error_in_the_step_s_log(memory, eva
     assert memory.get_step_logs(step_id)[-1]["details"]["code"] == "unexpected_result"
 
 
-def test_a_module_that_is_not_there_is_an_error_in_the_step_s_log(memory, evaluator):
+def test_a_missing_module_is_an_error_in_the_log_of_the_step(memory, evaluator):
     runner = RegistryRunner(memory, evaluator)
     runner.register_handler("billing.Pay", "nowhere")
     _, step_id = one(evaluator)

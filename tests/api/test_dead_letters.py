@@ -41,7 +41,7 @@ async def test_a_dry_run_counts_matches_and_changes_nothing(scene: Scene):
     assert len((await scene.api.dead_letters.list()).letters) == 2
 
 
-async def test_bulk_work_continues_where_it_stood_and_meets_no_dead_letter_twice(scene: Scene):
+async def test_bulk_operations_resume_and_process_each_dead_letter_once(scene: Scene):
     made = await fail(scene, 5)
     first = await scene.api.dead_letters.retry(older_than=0, limit=2, payload={"edited": True})
     assert (first.matched, first.done) == (5, 2)

@@ -74,7 +74,7 @@ async def test_jobs_are_listed_newest_first_by_status_and_page(scene: Scene):
         await api.list(status="lost")
 
 
-async def test_a_worker_that_does_not_have_the_job_changes_nothing(scene: Scene):
+async def test_a_worker_without_the_claim_cannot_change_the_job(scene: Scene):
     api = scene.api.dispatch
     made = await api.enqueue(issue())
     with pytest.raises(ClaimLost):

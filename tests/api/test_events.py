@@ -31,7 +31,7 @@ async def test_pages_follow_one_another_from_the_beginning(scene: Scene):
     }
 
 
-async def test_without_a_place_the_last_ones_are_shown(scene: Scene):
+async def test_without_a_cursor_the_latest_events_are_returned(scene: Scene):
     ids = await cancel(scene, 5)
     page = await scene.api.events.list(limit=2)
     assert [event.entity_id for event in page.events] == ids[-2:]

@@ -43,7 +43,7 @@ DOUBTFUL = [SourceText("odd.afl", 'facet F(n: Long) workflow W() andThen { f = F
 BAD = [SourceText("bad.afl", "namespace b {\n  facet F(n: Lnog)\n}\n")]
 
 
-async def test_bad_sources_are_an_answer_and_no_error(scene: Scene):
+async def test_diagnostics_of_invalid_sources_are_a_regular_response(scene: Scene):
     told = await scene.api.flows.validate(BAD)
     (found,) = told.diagnostics
     assert (told.valid, told.digest, told.workflows) == (False, None, [])
@@ -136,7 +136,7 @@ async def test_a_flow_is_drawn_and_a_run_of_it_with_its_states(scene: Scene):
         await scene.api.flows.graph("tea", workflow="Milk")
 
 
-async def test_functions_are_known_started_and_adopted(scene: Scene):
+async def test_functions_are_listed_started_and_adopted(scene: Scene):
     with raises_code("function_not_found"):
         await scene.api.functions.start("order")
 
@@ -179,7 +179,7 @@ async def test_more_than_a_server_compiles_in_seconds_is_refused(scene: Scene):
             await call(large)
 
 
-async def test_while_sources_are_compiled_the_server_does_other_things(scene: Scene, monkeypatch: pytest.MonkeyPatch):
+async def test_compiling_does_not_block_the_event_loop_of_the_server(scene: Scene, monkeypatch: pytest.MonkeyPatch):
     begun, told = threading.Event(), threading.Event()
     compile_them = lang.compile_sources
 

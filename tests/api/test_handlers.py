@@ -85,7 +85,7 @@ async def test_a_handler_is_registered_edited_listed_and_removed(scene: Scene, h
             await refused("billing.Pay")
 
 
-async def test_a_module_that_is_not_there_may_come_and_one_outside_the_roots_may_not(scene: Scene, here: Path):
+async def test_a_missing_module_can_be_registered_but_not_one_outside_the_roots(scene: Scene, here: Path):
     made = await scene.api.handlers.register("x.Y", "not.there.yet")
     assert "There is no module not.there.yet" in (made.missing_module or "")
     with pytest.raises((OutsideRoots, InvalidInput)) as refused:

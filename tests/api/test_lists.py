@@ -49,7 +49,7 @@ async def test_the_desired_workers_of_a_list_are_reported_with_the_reason(scene:
     assert "1 ready" in found.text
 
 
-async def test_names_with_slashes_are_names_like_others(scene: Scene):
+async def test_names_may_contain_slashes(scene: Scene):
     await scene.api.tasks.enqueue("billing/charge", task_list="eu/night")
     assert (await scene.api.lists.get("eu/night")).task_list == "eu/night"
     assert (await scene.api.lists.pause("eu/night")).paused

@@ -197,7 +197,7 @@ async def test_steps_are_paged_in_the_order_of_the_program_and_folded(scene: Sce
         await steps.list(run_id, limit=0)
 
 
-async def test_a_step_is_shown_in_full_and_a_timeline_says_where_time_went(scene: Scene):
+async def test_a_step_is_shown_in_full_and_a_timeline_shows_where_time_was_spent(scene: Scene):
     serve_tea(scene)
     run_id = (await brew(scene, litres=-1, cups=0)).id
     waiting = await scene.api.steps.timeline(run_id)
@@ -237,7 +237,7 @@ async def test_lines_about_a_run_are_paged_both_ways(scene: Scene):
     assert (await scene.api.runs.logs(run_id, after=numbers[-1])).next_after == numbers[-1]
 
 
-async def test_agents_answer_for_a_step_that_waits(scene: Scene):
+async def test_agents_complete_or_fail_a_waiting_step(scene: Scene):
     run_id = (await brew(scene, cups=0)).id
     said = await scene.api.steps.continue_step(run_id, "Brew.water", {"degrees": 42})
     assert (said.done, said.path) == (True, "Brew.water")

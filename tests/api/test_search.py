@@ -160,7 +160,7 @@ async def test_the_tasks_of_a_run_are_found_with_one_call(scene: Scene, short: N
 
 
 @pytest.mark.parametrize("group", ["tasks", "runs"])
-async def test_an_answer_says_that_its_search_stopped_before_the_end(scene: Scene, short: None, group: str) -> None:
+async def test_a_response_reports_a_search_that_stopped_before_the_end(scene: Scene, short: None, group: str) -> None:
     await old_task(scene)
     listing, found, calls, before = getattr(scene.api, group).list, [], 0, None
     while True:

@@ -26,6 +26,6 @@ async def test_servers_are_listed_shown_and_counted_together(scene: Scene):
     assert (fleet.states, fleet.slots, fleet.oldest_heartbeat_at) == ({"stopped": 1}, 0, None)
 
 
-async def test_a_server_that_is_not_there_is_not_found(scene: Scene):
+async def test_an_unknown_server_is_not_found(scene: Scene):
     with raises_code("server_not_found", match="nobody"):
         await scene.api.servers.get("nobody")

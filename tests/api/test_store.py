@@ -88,7 +88,7 @@ async def test_only_admins_change_retention(scene: Scene):
             await refused
 
 
-async def test_calls_of_the_store_are_timed_from_the_first_question_on(scene: Scene):
+async def test_store_calls_are_timed_from_the_first_request_for_their_times(scene: Scene):
     assert (await scene.api.store.calls()).operations == []
     async with scene.engine.worker():
         await scene.engine.result(await scene.engine.enqueue("greet", {"name": "Ada"}))

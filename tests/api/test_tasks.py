@@ -48,7 +48,7 @@ async def test_the_same_key_makes_one_task(scene: Scene):
     assert (first.created, second.created, second.id) == (True, False, first.id)
 
 
-async def test_many_are_stored_by_one_call_or_none(scene: Scene):
+async def test_a_batch_of_tasks_is_stored_completely_or_not_at_all(scene: Scene):
     made = await scene.api.tasks.enqueue_many([TaskRequest("greet", {"n": n}, task_list="bulk") for n in range(3)])
     page = await scene.api.tasks.list(task_list="bulk")
     assert {task.id for task in page.tasks} == {task.id for task in made.tasks}
@@ -132,7 +132,7 @@ async def test_errors_are_the_same_on_both_sides(scene: Scene):
         await scene.api.tasks.list(limit=5000)
 
 
-async def test_a_task_may_be_put_off_to_an_instant(scene: Scene):
+async def test_a_task_may_be_delayed_to_an_instant(scene: Scene):
     made = await scene.api.tasks.enqueue("greet", at=datetime(2099, 1, 15, 9, tzinfo=timezone(timedelta(hours=1))))
     task = await scene.api.tasks.get(made.id)
     assert task.wake_at is not None

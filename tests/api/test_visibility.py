@@ -39,7 +39,7 @@ async def test_a_flow_is_not_read_by_its_digest_from_another_namespace(both: tup
             await call(digest)
 
 
-async def test_a_flow_that_two_namespaces_have_is_the_same_in_both(both: tuple[Operations, Operations]):
+async def test_two_namespaces_can_share_a_flow(both: tuple[Operations, Operations]):
     ours, theirs = both
     digest = (await ours.flows.publish("shop", SAME)).flow_id
     run = await theirs.runs.start_from_source(SAME, inputs={"n": 1})
@@ -48,7 +48,7 @@ async def test_a_flow_that_two_namespaces_have_is_the_same_in_both(both: tuple[O
     assert (await theirs.runs.start(digest, inputs={"n": 2})).flow_id == digest
 
 
-async def test_a_flow_is_a_namespaces_own_once_it_was_published_there_in_any_version(both: tuple[Operations, Operations]):
+async def test_a_namespace_owns_a_flow_once_any_version_is_published_there(both: tuple[Operations, Operations]):
     ours, theirs = both
     digest = (await ours.flows.publish("shop", SAME)).flow_id
     await theirs.flows.publish("mine", SAME)

@@ -62,7 +62,7 @@ async def test_a_worker_that_lost_its_claim_cannot_complete(scene: Scene):
     assert (await scene.api.tasks.result(made.id)).result == {"from": "quick"}
 
 
-async def test_a_task_can_wait_ask_and_be_released(scene: Scene):
+async def test_a_task_can_wait_request_an_approval_and_be_released(scene: Scene):
     worker = await scene.api.work.register("w", ["images.Shrink"])
     made = await scene.api.tasks.enqueue("images.Shrink")
 
@@ -76,7 +76,7 @@ async def test_a_task_can_wait_ask_and_be_released(scene: Scene):
     assert asked.state == "awaiting_approval"
 
 
-async def test_a_worker_is_its_callers_own(scene: Scene):
+async def test_a_worker_belongs_to_its_caller(scene: Scene):
     ann, bob = [Operations(scene.engine, Access(name, frozenset({Scope.WORK}), ("default",))) for name in ("ann", "bob")]
     worker = await ann.work.register("w", ["images.*"])
     with raises_code("worker_not_found"):
@@ -88,7 +88,7 @@ async def test_a_worker_is_its_callers_own(scene: Scene):
     assert (await ann.work.claim(worker.worker_id)).tasks == []
 
 
-async def test_a_worker_that_came_while_the_server_was_open_is_for_tokens_of_all_lists(scene: Scene):
+async def test_a_worker_of_an_open_server_requires_a_token_for_all_lists(scene: Scene):
     worker = await Operations(scene.engine, OPEN).work.register("w", ["images.*"], task_lists=["default", "secret"])
     ann, bob = [Operations(scene.engine, Access("t", frozenset({Scope.WORK}), lists)) for lists in ((), ("default",))]
     assert (await ann.work.beat(worker.worker_id)).worker_id == worker.worker_id

@@ -93,12 +93,12 @@ def test_the_delay_ends_at_the_earliest_approval_event() -> None:
     assert asked(expires=60).delay(NOW + 2 * MINUTE) == 1
 
 
-def test_nothing_is_due_too_early() -> None:
+def test_no_event_is_due_early() -> None:
     approval = asked(expires=60, remind_after=20)
     assert next_action(approval, NOW + 19_999) == (None, approval)
 
 
-def test_reminders_come_again_until_it_expires() -> None:
+def test_reminders_repeat_until_the_approval_expires() -> None:
     approval = asked(expires=60, remind_after=20, remind_every=10)
     transition, after = next_action(approval, NOW + 20_000)
     assert (transition, after.reminders, after.remind_at) == ("remind", 1, NOW + 30_000)
@@ -107,7 +107,7 @@ def test_reminders_come_again_until_it_expires() -> None:
     assert next_action(after, NOW + 60_000)[0] == "expire"
 
 
-def test_a_single_reminder_stays_single() -> None:
+def test_a_single_reminder_is_not_repeated() -> None:
     _, after = next_action(asked(remind_after=20), NOW + 20_000)
     assert (after.remind_at, after.wake_at) == (None, None)
 

@@ -57,7 +57,7 @@ async def asked(engine: Engine, count: int = 1) -> list[Approval]:
 
 
 @pytest.mark.postgres
-async def test_a_handler_asks_is_left_and_is_entered_again_with_the_decision(url: str) -> None:
+async def test_a_handler_is_suspended_for_an_approval_and_reentered_with_the_decision(url: str) -> None:
     engine = make_engine(url)
     entered = add_refund(engine, edits=True)
     async with engine, engine.worker() as host:
@@ -148,7 +148,7 @@ async def test_a_question_survives_its_worker(shared_url: str) -> None:
         assert (await second.result(task, timeout=BOUND))["context"] == {"n": 1}
 
 
-async def test_a_handler_may_ask_twice(url: str) -> None:
+async def test_a_handler_may_request_two_approvals(url: str) -> None:
     engine = make_engine(url)
 
     @engine.handler("twice")
@@ -168,7 +168,7 @@ async def test_a_handler_may_ask_twice(url: str) -> None:
         assert await engine.result(task, timeout=BOUND) == {"by": ["ada", "bob"]}
 
 
-async def test_a_task_of_kind_approval_asks_and_gives_the_decision(url: str) -> None:
+async def test_a_task_of_kind_approval_requests_and_returns_the_decision(url: str) -> None:
     async with make_engine(url) as engine, engine.worker():
         payload = ApprovalRequest.of("Ship it?", context={"v": 2}, edits=True).as_json()
         specs = [TaskSpec(name=APPROVAL, kind=APPROVAL, payload=each) for each in (payload, {"title": "x", "quorum": 0})]
@@ -182,7 +182,7 @@ async def test_a_task_of_kind_approval_asks_and_gives_the_decision(url: str) -> 
         assert raised.value.error_code == "invalid_approval"
 
 
-async def test_an_outcome_that_asks_nothing_sensible_fails_the_task(url: str) -> None:
+async def test_an_invalid_approval_request_fails_the_task(url: str) -> None:
     engine = make_engine(url)
 
     @engine.handler("odd")
@@ -248,7 +248,7 @@ namespace shop {
 """
 
 
-async def test_an_event_handler_of_a_run_asks_too(url: str) -> None:
+async def test_an_event_handler_of_a_run_can_request_an_approval(url: str) -> None:
     engine = make_engine(url)
     add_refund(engine)
     async with engine, engine.worker():
@@ -342,7 +342,7 @@ async def test_a_rejected_webhook_is_sent_again_with_the_same_id(url: str) -> No
         assert len({headers["Idempotency-Key"] for _, headers, _ in receiver.requests}) == 1
 
 
-async def test_a_place_that_the_approval_names_is_used_only_if_allowed(url: str) -> None:
+async def test_a_webhook_of_an_approval_is_used_only_if_allowed(url: str) -> None:
     with Receiver() as receiver, Receiver() as other:
         engine = telling(url, approval_webhook=other.url, webhook_allow=(f"{receiver.url}/hooks",))
         for name, place in (("good", f"{receiver.url}/hooks/a"), ("bad", f"{receiver.url}/hooks-of-others?secret=1")):
@@ -366,7 +366,7 @@ async def test_a_place_that_the_approval_names_is_used_only_if_allowed(url: str)
         assert other.requests == []
 
 
-async def test_nothing_is_sent_unsigned(url: str) -> None:
+async def test_no_webhook_is_sent_unsigned(url: str) -> None:
     with Receiver() as receiver:
         engine = telling(url, approval_webhook=receiver.url, webhook_secret="")
         add_refund(engine)

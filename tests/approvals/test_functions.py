@@ -29,7 +29,7 @@ async def asked(engine: Engine, count: int = 1) -> list[Approval]:
 
 
 @pytest.mark.postgres
-async def test_a_function_continues_with_the_decision_and_asks_once(engine: Engine) -> None:
+async def test_a_function_requests_an_approval_once_and_continues_with_the_decision(engine: Engine) -> None:
     @engine.function("refund")
     async def refund(payload: Any, ctx: Any) -> Any:
         decision = await ctx.approval("Refund?", context=payload, deciders=["ada"], edits=True, expires=timedelta(hours=1))

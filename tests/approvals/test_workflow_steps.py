@@ -69,7 +69,7 @@ async def test_a_step_waits_for_the_decision_and_has_it_as_its_returns(engine: E
         assert (await engine.kernel.verify()).holds
 
 
-async def test_a_denial_fails_the_step_and_a_retry_asks_again(engine: Engine) -> None:
+async def test_a_denial_fails_the_step_and_a_retry_requests_approval_again(engine: Engine) -> None:
     async with engine, engine.worker():
         run = await start(engine, "Ship", order="A1")
         (first,) = await asked(engine)

@@ -25,7 +25,7 @@ SMALL = [
 
 
 @pytest.mark.parametrize("section", SMALL)
-async def test_an_attack_breaks_nothing(section: str) -> None:
+async def test_an_attack_breaks_no_promise(section: str) -> None:
     tally = await attack(section, "sqlite", SIZES["smoke"], seed=3)
     assert not tally.problems, as_markdown([tally])
     assert tally.counts
@@ -82,7 +82,7 @@ def test_a_small_disk_becomes_full() -> None:
             (place / "more").write_bytes(b"x" * 4096)
 
 
-def test_a_problem_is_shown_and_counts(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_problem_is_reported_and_fails_the_attack(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(section: str, *_: object) -> Tally:
         return Tally(section, "sqlite", problems=["w1 was lost"])
 

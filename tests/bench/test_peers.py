@@ -64,7 +64,7 @@ def test_targets_without_figures_are_reported_as_not_measured() -> None:
     assert {each.verdict for each in targets(Figures())} == {"not measured"}
 
 
-def test_a_subject_that_failed_stands_in_the_table_with_its_error() -> None:
+def test_a_failed_subject_is_in_the_table_with_its_error() -> None:
     text = body(some(), SUBJECTS, Sizes(), {"pgqueuer": "1.6"}, ["PostgreSQL 18"])
     assert "| Absurd | PostgreSQL | failed: SubjectFailed: absurd work ended / it said nothing | – |" in text
     assert "| PgQueuer | PostgreSQL | 12,000 (10,000 to 14,000) | – |" in text

@@ -17,7 +17,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_section_takes_the_place_of_the_one_before_and_leaves_the_others(page: Path):
+def test_a_section_replaces_its_predecessor_and_keeps_the_others(page: Path):
     results.write("queue", "The queue", "old figures", "python -m bench queue")
     results.write("chaos", "Chaos", "nothing lost", "make chaos")
     results.write("queue", "The queue", "new figures", "python -m bench queue")
@@ -47,10 +47,10 @@ def test_handwritten_text_is_overwritten(page: Path):
     assert "good day" not in page.read_text()
 
 
-def test_a_section_without_a_place_is_refused():
+def test_a_section_without_a_position_is_refused():
     with pytest.raises(ValueError, match="no place"):
         results.write("rumours", "Rumours", "...", "")
 
 
-def test_numbers_are_shown_as_people_read_them():
+def test_numbers_are_formatted_for_people():
     assert [results.shown(each) for each in (1234.5, 45.67, 1.234, 12345, "x")] == ["1,234", "45.7", "1.23", "12,345", "x"]

@@ -28,7 +28,7 @@ def test_a_benchmark_has_the_shape(name: str):
     assert callable(benchmark.show)
 
 
-def test_an_unknown_benchmark_is_reported_with_the_known_ones():
+def test_an_unknown_benchmark_is_rejected_with_the_available_names():
     with pytest.raises(SystemExit, match=r"no benchmark 'speed'.*queue"):
         load("speed")
 

@@ -330,7 +330,7 @@ PLANTS: list[tuple[Callable[[Evidence], None], str]] = [
 
 
 @pytest.mark.parametrize(("plant", "said"), PLANTS, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_broken_promise_is_found(found: Evidence, plant: Callable[[Evidence], None], said: str) -> None:
+def test_a_broken_promise_is_detected(found: Evidence, plant: Callable[[Evidence], None], said: str) -> None:
     plant(found)
     assert [problem for problem in judge(found).problems if said in problem]
 

@@ -133,7 +133,7 @@ async def test_a_primary_that_is_cut_off_is_abandoned_when_another_one_is_up(thr
         assert three.primary.ask(f"select count(*) from treadle.tasks where id = '{task.id}'") == 1
 
 
-async def test_a_primary_that_was_frozen_settles_nothing_when_it_continues(three: Cluster) -> None:
+async def test_a_resumed_old_primary_settles_no_task(three: Cluster) -> None:
     """It reads the requests that were sent to it while it was frozen, and it is still a primary for all who ask it."""
     async with opened(three.url) as store:
         held = await put_and_claim(store)
@@ -191,7 +191,7 @@ async def test_a_commit_without_a_standby_copy_is_never_acknowledged(three: Clus
         assert three.standbys[0].ask("select pg_is_in_recovery()")
 
 
-async def test_an_isolated_primary_acknowledges_nothing_to_a_process_that_reaches_only_it(
+async def test_an_isolated_primary_acknowledges_no_commit_of_a_process_connected_only_to_it(
     three: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is cut off from its standbys and is not fenced; the process knows no other server, and nothing of the failover."""
@@ -259,7 +259,7 @@ async def test_a_statement_that_takes_too_long_is_abandoned_and_not_canceled(thr
         assert three.primary.ask(WAITS_FOR_A_STANDBY) == 2
 
 
-async def test_the_log_says_why_no_server_can_be_used(three: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_gives_the_reason_for_each_unusable_server(three: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     three.primary.kill()
     with caplog.at_level(logging.WARNING), pytest.raises(StoreUnavailable) as refused:
         async with opened(three.url):

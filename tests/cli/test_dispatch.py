@@ -21,7 +21,7 @@ def test_jobs_are_enqueued_shown_and_canceled(treadle: Treadle):
     assert treadle.json("dispatch", "retry", job["id"])["status"] == "pending"
 
 
-def test_a_server_has_the_same_jobs(treadle: Treadle):
+def test_jobs_are_operated_through_a_server(treadle: Treadle):
     with treadle.started("up", "--open", "--json") as running:
         url = json.loads(running.first)["url"]
         job = treadle.json("dispatch", "enqueue", f"@{ISSUE}", "--delay", "1h", "--server", url)
@@ -31,7 +31,7 @@ def test_a_server_has_the_same_jobs(treadle: Treadle):
 
 
 @pytest.mark.parametrize("wrong", ['{"id": 1}', "[]", "{", '{"id": "x"}'])
-def test_an_issue_that_is_none_is_refused(treadle: Treadle, wrong: str):
+def test_an_invalid_issue_is_refused(treadle: Treadle, wrong: str):
     ended = treadle("dispatch", "enqueue", wrong, "--json")
     assert ended.code == 2
     assert ended.error["code"] == "invalid_payload"

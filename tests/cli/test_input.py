@@ -73,7 +73,7 @@ def test_errors_for_people_are_one_line(treadle: Treadle):
 
 
 @pytest.mark.parametrize("command", [["why"], ["tasks", "show"], ["tasks", "cancel"], ["tasks", "retry"], ["tasks", "pause"]])
-def test_a_task_that_does_not_exist(treadle: Treadle, command):
+def test_a_missing_task_is_reported(treadle: Treadle, command):
     treadle("store", "migrate")
     said = treadle(*command, MISSING, "--json")
     assert (said.code, said.error["code"]) == (3, "task_not_found")
@@ -93,7 +93,7 @@ def test_invalid_settings_are_rejected(treadle: Treadle):
         assert name in said.error["message"]
 
 
-def test_a_schema_newer_than_the_code(treadle: Treadle):
+def test_a_schema_newer_than_the_code_is_refused(treadle: Treadle):
     treadle("store", "migrate")
     _change(treadle, "update treadle_schema set version = 99")
     for arguments in (["enqueue", "x"], ["tasks", "list"], ["store", "migrate"]):
@@ -104,13 +104,13 @@ def test_a_schema_newer_than_the_code(treadle: Treadle):
     assert "schema_too_new" in next(check["found"] for check in doctor.value["checks"] if check["name"] == "store")
 
 
-def test_a_file_that_is_not_a_database(treadle: Treadle):
+def test_a_file_that_is_not_a_database_is_reported(treadle: Treadle):
     (treadle.folder / "treadle.db").write_text("remember the milk\n" * 100)
     said = treadle("enqueue", "x", "--json")
     assert (said.code, said.error["code"]) == (2, "invalid_store_url")
 
 
-def test_a_file_that_may_not_be_written(treadle: Treadle):
+def test_an_unwritable_file_is_reported(treadle: Treadle):
     treadle("store", "migrate")
     path = treadle.folder / "treadle.db"
     before = path.read_bytes()
@@ -127,7 +127,7 @@ def _without_roots_privilege() -> None:
         ctypes.CDLL(None).prctl(drop_from_bounding_set, may_override_access, 0, 0, 0)
 
 
-def test_a_file_that_another_process_keeps_locked(treadle: Treadle):
+def test_a_file_locked_by_another_process_is_reported(treadle: Treadle):
     path = treadle.folder / "treadle.db"
     other = sqlite3.connect(path)
     other.execute("begin exclusive")
@@ -156,7 +156,7 @@ def _change(treadle: Treadle, statement: str) -> None:
         ("", "", "", ""),
     ],
 )
-def test_only_null_itself_is_null_for_an_optional_text(text: str, plain: str, optional: str | None, other: str | None) -> None:
+def test_only_the_word_null_is_null_for_an_optional_text(text: str, plain: str, optional: str | None, other: str | None) -> None:
     pairs = [f"{name}={text}" for name in ("plain", "optional", "other")]
     found = workflow_inputs({"plain": False, "optional": True}, None, pairs)
     assert found == {"plain": plain, "optional": optional, "other": other}

@@ -38,7 +38,7 @@ def test_a_chosen_port_that_is_taken_is_an_error(treadle: Treadle, taken_port: i
     assert str(taken_port) in ended.error["message"]
 
 
-def test_a_default_port_that_is_taken_moves_and_says_so(treadle: Treadle):
+def test_a_taken_default_port_is_replaced_with_a_note(treadle: Treadle):
     default = socket.socket()
     with closing(default):
         default.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

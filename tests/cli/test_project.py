@@ -75,7 +75,7 @@ def test_every_command_that_init_prints_works(tmp_path: Path) -> None:
                 assert treadle(*words[1:2], *(["show"] if words[1] == "runs" else []), "--help").code == 0, command
 
 
-def test_init_overwrites_nothing(tmp_path: Path) -> None:
+def test_init_overwrites_no_file(tmp_path: Path) -> None:
     treadle = Treadle(tmp_path)
     (tmp_path / "handlers.py").write_text("mine")
     refused = treadle("init", "--json")
@@ -98,7 +98,7 @@ def test_warnings_about_the_flows_of_a_project_are_errors(project: Treadle) -> N
     assert project("compile", "flows", "--strict").code == 2
 
 
-def test_dev_runs_changed_code_and_keeps_the_last_that_works(project: Treadle) -> None:
+def test_dev_runs_changed_code_and_keeps_the_last_working_version(project: Treadle) -> None:
     handlers, flow = project.folder / "handlers.py", project.folder / "flows" / "hello.afl"
     with project.started("dev", "--json") as dev:
         assert json.loads(dev.first)["handlers"] == ["shop.Greet"]
@@ -122,7 +122,7 @@ def test_dev_runs_changed_code_and_keeps_the_last_that_works(project: Treadle) -
     assert project.json("workers", "--live")["servers"] == []
 
 
-def test_a_reload_lets_running_work_finish(project: Treadle) -> None:
+def test_a_reload_waits_for_running_tasks(project: Treadle) -> None:
     handlers = project.folder / "handlers.py"
     handlers.write_text(handlers.read_text() + GATE)
     with project.started("dev", "--json", "--grace", "60") as dev:

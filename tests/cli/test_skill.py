@@ -58,7 +58,7 @@ def test_every_command_of_the_skill_exists_and_it_is_short() -> None:
     assert len(TEXT) < 10_000, "about 2,500 tokens"
 
 
-def test_it_is_installed_replaced_and_kept_from_other_files(tmp_path: Path) -> None:
+def test_the_skill_is_installed_and_replaced_but_overwrites_no_other_file(tmp_path: Path) -> None:
     treadle = Treadle(tmp_path)
     first = treadle.json("skill", "install")
     path = tmp_path / first["path"]

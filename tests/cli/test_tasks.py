@@ -35,7 +35,7 @@ def test_an_enqueued_task_is_listed_and_shown(treadle: Treadle):
     assert task["id"] in treadle("tasks", "list").out
 
 
-def test_a_payload_comes_from_an_argument_a_file_or_stdin(treadle: Treadle):
+def test_a_payload_is_read_from_an_argument_a_file_or_stdin(treadle: Treadle):
     (treadle.folder / "payload.json").write_text('{"from": "file"}')
     ids = [
         treadle.json("enqueue", "greet", "--payload", '{"from": "argument"}')["id"],
@@ -132,7 +132,7 @@ def test_the_help_lists_the_commands_and_the_exit_codes(treadle: Treadle):
     assert treadle().code == 2
 
 
-async def test_a_search_goes_on_until_it_has_a_page_or_reaches_the_end(treadle: Treadle):
+async def test_a_search_continues_until_a_full_page_or_the_end(treadle: Treadle):
     async with Engine(f"sqlite:///{treadle.folder / 'treadle.db'}", settings=Settings()) as engine:
         for name, count in (("rare", 3), ("common", 2 * VALUES_LIMIT)):
             await engine.enqueue_many([TaskSpec("greet", {"name": name}, delay=3600) for _ in range(count)])

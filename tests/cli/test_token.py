@@ -40,7 +40,7 @@ def test_the_secret_stands_alone_on_stdout_and_the_hint_beside_it(treadle: Tread
     assert all(word in made.err for word in ("ci", "read, work", "cannot be shown again", "Bearer"))
 
 
-def test_the_secret_is_shown_by_nothing_else(treadle: Treadle) -> None:
+def test_no_other_command_prints_the_secret(treadle: Treadle) -> None:
     made = treadle.json("token", "create", "ci", "--scope", "admin")
     assert SECRET.fullmatch(made["secret"])
     digest = Credential("", made["secret"][-43:]).digest()
@@ -78,7 +78,7 @@ def test_the_list_describes_each_token(treadle: Treadle) -> None:
     assert all(word in people for word in ("ada@example.org", "orders, mails", "admin", "active"))
 
 
-def test_a_revoked_token_is_listed_only_when_asked_for(treadle: Treadle) -> None:
+def test_a_revoked_token_is_listed_only_on_request(treadle: Treadle) -> None:
     made = treadle.json("token", "create", "ci", "--scope", "read")
     assert treadle("token", "revoke", made["id"]).out.strip() == f"Token ci ({made['id']}) is revoked."
     assert treadle.json("token", "list") == {"tokens": []}

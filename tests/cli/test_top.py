@@ -50,7 +50,7 @@ async def test_store_errors_are_shown_until_the_store_recovers(monkeypatch):
         assert headline(look, "").plain.startswith("ok")
 
 
-def test_little_bars_grow_with_the_numbers():
+def test_bars_grow_with_the_numbers():
     assert spark([0, 1, 2, 4, 8]) == " ▁▂▄█"
     assert spark([0, 0]) == "▁▁"
     assert spark([]) == ""

@@ -83,7 +83,7 @@ def health(url: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def test_sigterm_lets_running_work_finish(treadle: Treadle):
+def test_sigterm_waits_for_running_tasks(treadle: Treadle):
     task_id = treadle.json("enqueue", "gate")["id"]
     environment = {"TREADLE_METRICS_ADDRESS": "0", "TREADLE_LOG_FORMAT": "json"}
     with treadle.started("worker", "--handlers", "jobs", "--json", **environment) as worker:
@@ -148,13 +148,13 @@ def test_several_processes_work_and_stop_together(treadle: Treadle):
 
 
 @pytest.mark.parametrize(("point", "there"), [("enqueue.before_commit", 0), ("enqueue.after_commit", 1)])
-def test_a_crash_while_enqueueing_leaves_all_or_nothing(treadle: Treadle, point: str, there: int):
+def test_a_crash_while_enqueueing_stores_all_tasks_or_none(treadle: Treadle, point: str, there: int):
     treadle("store", "migrate")
     assert treadle("enqueue", "greet", TREADLE_CRASH_AT=point).code == -signal.SIGKILL
     assert len(treadle.json("tasks", "list")["tasks"]) == there
 
 
-def test_a_worker_crashes_at_the_nth_time(treadle: Treadle):
+def test_a_failpoint_crashes_a_worker_at_its_nth_pass(treadle: Treadle):
     for name in ("Ada", "Bo"):
         treadle("enqueue", "greet", "-p", f"name={name}")
     with treadle.started("worker", "--handlers", "jobs", "--json", TREADLE_CRASH_AT="handler.after:2") as worker:

@@ -117,7 +117,7 @@ def test_compile_lists_workflows_or_all_errors(tea: Treadle):
     assert tea("compile", "-", stdin=PURE).code == 0
 
 
-def test_warnings_are_shown_and_are_errors_if_asked(tea: Treadle):
+def test_warnings_are_shown_and_are_errors_on_request(tea: Treadle):
     (tea.folder / "odd.afl").write_text('facet F(n: Long)\nworkflow W() => (n: Long) andThen { f = F(n = "1") yield W(n = 2) }\n')
     for command in (("compile", "odd.afl"), ("run", "odd.afl"), ("flows", "publish", "odd", "odd.afl")):
         done = tea(*command)

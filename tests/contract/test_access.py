@@ -116,7 +116,7 @@ async def test_a_token_of_an_older_version_keeps_its_scopes(gate, given):
     assert set((await gate.tokens.get("old")).scopes) == {*given, *more}
 
 
-async def test_every_secret_is_another_and_opens_only_its_own_token(gate):
+async def test_secrets_are_unique_and_open_only_their_own_token(gate):
     secrets = [await gate.make(f"t{number}") for number in range(5)]
     assert len({secret[-43:] for secret in secrets}) == 5
     mixed = secrets[0][:-43] + secrets[1][-43:]
@@ -237,7 +237,7 @@ async def test_token_changes_are_logged_with_their_actor(gate, store):
     assert [(event.namespace, event.transition.transition) for event in events] == [("default", "create"), ("default", "revoke")]
 
 
-async def test_secrets_and_digests_are_in_nothing_that_is_shown(gate, store):
+async def test_secrets_and_digests_are_in_no_output(gate, store):
     made = await gate.tokens.create("ci", [ADMIN])
     opened = await gate.sessions.open(made.secret)
     found = await gate.sessions.find(opened.cookie)
@@ -295,7 +295,7 @@ async def test_namespaces_have_their_own_tokens(gate, store, clock):
     assert await gate.tokens.any_live()
 
 
-async def test_there_is_no_token_of_an_unknown_name_or_id(gate):
+async def test_a_token_of_an_unknown_name_or_id_is_not_found(gate):
     for name in ("nobody", UNKNOWN_ID, "", "a b"):
         with raises_code("token_not_found"):
             await gate.tokens.revoke(name)

@@ -146,7 +146,7 @@ async def test_denying_fails_the_task_immediately(desk):
 
 
 @pytest.mark.parametrize(("first", "second"), [("approve", "approve"), ("approve", "deny"), ("deny", "approve")])
-async def test_a_second_decision_is_refused_and_changes_nothing(desk, first, second):
+async def test_a_second_decision_is_refused_without_effect(desk, first, second):
     task, shown = await desk.ask()
     await desk.approvals.decide(shown.id, first, actor="ada")
     before = (await get(desk.store, task.id), await desk.approvals.get(shown.id))
@@ -250,7 +250,7 @@ async def test_each_approval_of_a_batch_is_decided_independently(desk):
     ]
 
 
-async def test_when_its_time_has_passed_the_task_fails(desk, clock):
+async def test_an_expired_approval_fails_its_task(desk, clock):
     task, shown = await desk.ask(expires=60)
     await clock.advance(MINUTE)
     verdict, settled = await desk.wake_and_tend()
@@ -282,7 +282,7 @@ async def test_an_expired_approval_can_be_requested_again(telling_desk, clock):
     await check(store)
 
 
-async def test_people_are_reminded_and_others_brought_in(telling_desk, clock):
+async def test_deciders_are_reminded_and_requests_escalated(telling_desk, clock):
     desk, store = telling_desk, telling_desk.store
     task, shown = await desk.ask(
         deciders=["ada"], remind_after=10, remind_every=20, escalate_after=15, escalate_to=["boss"], expires=60
@@ -328,7 +328,7 @@ async def test_a_decision_wins_over_a_worker_that_is_about_to_remind(desk, clock
     assert (await get(desk.store, task.id)).state == "pending"
 
 
-async def test_a_vote_that_comes_while_a_worker_reminds_is_not_lost(desk, clock):
+async def test_a_vote_concurrent_with_a_reminder_is_not_lost(desk, clock):
     task, shown = await desk.ask(remind_after=10, quorum=2)
     await clock.advance(10_000)
     await desk.store.tasks.wake(10)
@@ -358,7 +358,7 @@ async def test_canceling_the_task_cancels_its_approval(desk):
     await check(desk.store)
 
 
-async def test_a_deadline_ends_the_waiting(desk, store, clock):
+async def test_a_deadline_ends_the_wait_for_an_approval(desk, store, clock):
     task = await put_and_claim(store, deadline_for=MINUTE)
     request = ApprovalRequest.of("Refund?", remind_after=120)
     decided = settlement(task, AwaitingApproval(request), RetryPolicy())
@@ -412,7 +412,7 @@ async def test_lists_are_paged_and_filtered(desk):
         await desk.approvals.list(state=("open",))
 
 
-async def test_an_approval_of_another_namespace_is_not_there(desk, store):
+async def test_an_approval_of_another_namespace_is_not_found(desk, store):
     _, shown = await desk.ask()
     other = Approvals(replace(desk.core, namespace="other"))
     assert (await other.list(every=True)).approvals == []

@@ -156,7 +156,7 @@ async def test_delayed_tasks_become_ready_without_a_local_worker_within_a_second
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def test_a_waiting_claim_gets_nothing_when_its_time_is_over(bench: Bench) -> None:
+async def test_a_waiting_claim_returns_no_task_at_its_timeout(bench: Bench) -> None:
     worker_id = await bench.worker("job")
     waiting = bench.waiting_claim(worker_id, 30)
     await bench.waits()
@@ -180,7 +180,7 @@ async def test_a_worker_that_waits_is_alive(bench: Bench) -> None:
     waiting.cancel()
 
 
-async def test_a_worker_that_has_left_elsewhere_waits_no_longer(bench: Bench) -> None:
+async def test_a_worker_deregistered_in_another_process_stops_waiting(bench: Bench) -> None:
     from treadle.kernel.store.queries import Touch
 
     worker_id = await bench.worker("job")
@@ -207,7 +207,7 @@ async def test_a_waiting_claim_gets_a_task_when_its_queue_has_a_token(bench: Ben
     assert len(await asyncio.wait_for(waiting, BOUND)) == 1
 
 
-async def test_pauses_and_limits_hold_and_their_end_is_heard(bench: Bench) -> None:
+async def test_pauses_and_limits_apply_and_their_end_wakes_waiting_claims(bench: Bench) -> None:
     await bench.put("job", limit_key="one", limit=1)
     held = await bench.one(first := await bench.worker("job"))
     await bench.put("job", limit_key="one", limit=1)
@@ -345,7 +345,7 @@ async def test_an_answer_that_a_canceled_caller_never_read_is_released(bench: Be
     assert (await bench.one(await bench.worker("job"))).task.id == task_id
 
 
-async def test_a_caller_that_disconnects_while_waiting_leaves_nothing_behind(bench: Bench) -> None:
+async def test_a_disconnected_caller_leaves_no_waiting_claim(bench: Bench) -> None:
     gone, other = await bench.worker("job"), await bench.worker("job")
     first = bench.waiting_claim(gone)
     await bench.waits()
@@ -357,7 +357,7 @@ async def test_a_caller_that_disconnects_while_waiting_leaves_nothing_behind(ben
     assert (claimed.task.id, claimed.claim_version, await bench.transitions(task_id)) == (task_id, 1, [])
 
 
-async def test_closing_the_engine_lets_all_go_and_holds_nothing(bench: Bench) -> None:
+async def test_closing_the_engine_ends_waiting_claims_without_claiming(bench: Bench) -> None:
     task_id = await bench.put("job")
     gate = Gate(bench)
     claiming = bench.waiting_claim(await bench.worker("job"))

@@ -241,7 +241,7 @@ ANSWERS = (ExternalProductionFailure("no"), None, {"n": 1}, HANDLE)
 
 @pytest.mark.parametrize("lost_by", ["raised", "invalid handle", "worker", "cancel"])
 @pytest.mark.parametrize("found", ["handle", "nothing"])
-async def test_a_submission_of_unknown_outcome_is_logged_and_listed_until_the_service_is_asked(
+async def test_a_submission_of_unknown_outcome_is_listed_until_the_service_is_queried(
     stage: Stage, lost_by: str, found: str
 ) -> None:
     stub = Finding([RenderEvent({"n": 1})], found=list(FOUND[found]))
@@ -271,7 +271,7 @@ async def test_a_submission_of_unknown_outcome_is_logged_and_listed_until_the_se
 
 
 @pytest.mark.parametrize("returned", ANSWERS)
-async def test_a_submission_with_an_answer_is_known(stage: Stage, returned: Any) -> None:
+async def test_a_submission_with_a_response_has_a_known_outcome(stage: Stage, returned: Any) -> None:
     stub = StubExternalSpecialist([RenderEvent({"n": 1})])
     stub.start_outcome = returned
     stage.engine.specialist("render", stub)

@@ -122,7 +122,7 @@ async def test_a_callback_resolves_immediately_and_only_once(stage: Stage) -> No
         await external_jobs.resolve(stub.callback_token, {"url": "y.png"})
 
 
-async def test_a_callback_with_another_token_changes_nothing(stage: Stage) -> None:
+async def test_a_callback_with_another_token_is_refused_without_effect(stage: Stage) -> None:
     stub = Listening()
     stage.engine.specialist("render", stub)
     task_id = await stage.dispatch()
@@ -359,7 +359,7 @@ async def test_appended_records_are_dropped_with_a_lost_claim(stage: Stage) -> N
     assert await stage.engine.kernel.store.records.list_matching(RecordFilter("render_event"), 10) == []
 
 
-async def test_jobs_wait_out_the_grace_period_where_servers_come_and_go(stage: Stage) -> None:
+async def test_jobs_without_a_specialist_survive_the_grace_period_of_a_restart(stage: Stage) -> None:
     def server(name: str, *handlers: str) -> Server:
         server_id = stage.engine.kernel.ids.new_id()
         return Server(

@@ -90,7 +90,7 @@ async def test_the_view_and_the_state_of_external_jobs_go_down_and_up_again(data
 
 
 @reachable
-async def test_a_version_that_is_not_known_cannot_be_migrated_to(database, store):
+async def test_migrating_to_an_unknown_version_is_refused(database, store):
     with pytest.raises(SchemaTooNew):
         await store.migrate_to(99)
 
@@ -109,7 +109,7 @@ async def test_a_store_can_be_closed_twice(store):
 
 
 @reachable
-async def test_nothing_committed_is_lost_by_not_closing(database, store):
+async def test_an_unclosed_store_loses_no_commit(database, store):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, succeed('{"a":1}'))
     await put_one(store)

@@ -97,7 +97,7 @@ async def test_after_a_long_pause_new_partitions_begin_in_the_future(database, s
     assert (await get(store, task_id)).finished
 
 
-async def test_a_partition_goes_with_its_expired_tasks_and_their_transitions(database, store):
+async def test_a_partition_is_dropped_with_its_expired_tasks_and_transitions(database, store):
     now = await in_second_partition(store, database)
     for _ in range(5):
         await ended(store, now)
@@ -110,7 +110,7 @@ async def test_a_partition_goes_with_its_expired_tasks_and_their_transitions(dat
     assert next(name for name in before if before[name]) not in parts(database)
 
 
-async def test_tasks_wait_for_their_partition_unless_an_age_is_given(database, store):
+async def test_expired_tasks_are_pruned_with_their_partition_unless_an_age_is_given(database, store):
     now = await in_second_partition(store, database)
     for _ in range(3):
         await ended(store, now)
@@ -170,7 +170,7 @@ async def test_a_task_that_just_ended_keeps_its_partition(database, store):
     assert (await get(store, late)).finished
 
 
-async def test_a_tree_with_more_than_a_task_goes_whole(database, store):
+async def test_a_tree_of_several_tasks_is_pruned_as_a_whole(database, store):
     now = await in_second_partition(store, database)
     task_id = await ended(store, now)
     await store.log.append_lines([LogLine(task_id=task_id, at=0, level="info", message="a line")])
@@ -182,7 +182,7 @@ async def test_a_tree_with_more_than_a_task_goes_whole(database, store):
     assert database.rows("log") == database.rows("lines") == []
 
 
-async def test_a_partition_of_which_most_must_stay_is_not_copied(database, store):
+async def test_a_partition_of_mostly_retained_rows_is_not_copied(database, store):
     now = await in_second_partition(store, database)
     await ended(store, now)
     for _ in range(3):
@@ -193,7 +193,7 @@ async def test_a_partition_of_which_most_must_stay_is_not_copied(database, store
     assert {name: count - (count == 4) for name, count in before.items()}.items() <= parts(database).items()
 
 
-async def test_a_transaction_that_writes_meanwhile_is_waited_for_or_respected(database, store, postgres_server):
+async def test_dropping_a_partition_respects_concurrent_writers(database, store, postgres_server):
     """A task that ends, and a failed one that is retried, while the partition is being dropped: neither is lost or doubled."""
     now = await in_second_partition(store, database)
     for _ in range(9):

@@ -69,7 +69,7 @@ async def test_a_completion_reads_the_task_only_in_another_process(
     assert await bench.engine.result(task_id) == {"n": 2}
 
 
-async def test_a_result_that_was_refused_can_be_given_again(bench: Bench) -> None:
+async def test_a_refused_result_can_be_resent(bench: Bench) -> None:
     worker_id, task_id = await bench.worker("job"), await bench.put("job")
     await bench.one(worker_id)
     with pytest.raises(TreadleError):
@@ -78,7 +78,7 @@ async def test_a_result_that_was_refused_can_be_given_again(bench: Bench) -> Non
     assert await bench.engine.result(task_id) == {"n": 2}
 
 
-async def test_a_repeated_request_gets_the_first_answer_and_is_done_once(bench: Bench) -> None:
+async def test_a_repeated_request_is_executed_once_and_gets_the_first_response(bench: Bench) -> None:
     worker_id = await bench.worker("job")
     task_id = await bench.put("job")
     claimed = await bench.one(worker_id)
@@ -291,7 +291,7 @@ async def test_a_released_task_is_available_immediately(bench: Bench) -> None:
     assert (await bench.task(task_id)).owner_id == other
 
 
-async def test_a_question_is_answered_with_the_next_claim(bench: Bench) -> None:
+async def test_a_decision_is_delivered_with_the_next_claim(bench: Bench) -> None:
     worker_id = await bench.worker("job")
     task_id = await bench.put("job")
     await bench.one(worker_id)
@@ -517,7 +517,7 @@ async def test_tasks_handled_by_a_worker_are_counted(bench: Bench) -> None:
     assert (server.handled, server.failed, server.running) == (3, 1, 0)
 
 
-async def test_a_worker_that_leaves_holds_nothing_and_is_not_known_any_more(bench: Bench) -> None:
+async def test_a_deregistered_worker_holds_no_claims_and_is_unknown(bench: Bench) -> None:
     worker_id, other = await bench.worker("job"), await bench.worker("job")
     ids = {await bench.put("job") for _ in range(3)}
     kept = await bench.one(other)

@@ -31,7 +31,7 @@ def timing(store: Store, clock: StoreClock) -> Timing:
 # --- firing ---
 
 
-async def test_each_tick_starts_a_task_that_knows_its_tick(timing: Timing) -> None:
+async def test_each_tick_starts_a_task_with_its_tick_in_the_payload(timing: Timing) -> None:
     made = await timing.schedules.create("tidy", every=60, task="job", inputs={"n": 1}, priority=3, overlap="allow")
     assert (made.state, made.next_at) == ("active", Instant.of(timing.clock.now() + MINUTE))
     began = timing.clock.now()
@@ -49,7 +49,7 @@ async def test_each_tick_starts_a_task_that_knows_its_tick(timing: Timing) -> No
     await timing.check()
 
 
-async def test_nothing_fires_before_its_time(timing: Timing) -> None:
+async def test_no_tick_fires_early(timing: Timing) -> None:
     await timing.schedules.create("tidy", every=60, task="job")
     await timing.pass_(MINUTE - 1)
     assert await timing.turn() == []
@@ -144,7 +144,7 @@ async def test_jitter_delays_by_the_same_each_time_and_keeps_the_tick(timing: Ti
 # --- a clock that jumps ---
 
 
-async def test_a_clock_that_goes_back_fires_nothing_twice(timing: Timing) -> None:
+async def test_a_clock_that_goes_back_repeats_no_tick(timing: Timing) -> None:
     began = timing.clock.now()
     await timing.schedules.create("tidy", every=60, task="job", overlap="allow")
     await timing.turns(5 * MINUTE, MINUTE)
@@ -217,7 +217,7 @@ async def test_a_tick_is_skipped_while_the_previous_one_runs(timing: Timing) -> 
     assert len(await timing.started()) == 2
 
 
-async def test_one_tick_waits_for_the_end_of_the_last_one(timing: Timing) -> None:
+async def test_a_tick_waits_for_the_previous_one(timing: Timing) -> None:
     began = timing.clock.now()
     await timing.schedules.create("report", every=60, task="job", overlap="queue")
     await timing.turns(4 * MINUTE, 5 * SECOND)
@@ -233,7 +233,7 @@ async def test_one_tick_waits_for_the_end_of_the_last_one(timing: Timing) -> Non
     await timing.check()
 
 
-async def test_a_tick_cancels_the_last_one(timing: Timing) -> None:
+async def test_a_tick_cancels_the_previous_one(timing: Timing) -> None:
     await timing.schedules.create("report", every=60, task="job", overlap="cancel")
     await timing.turns(3 * MINUTE, MINUTE)
     tasks = await timing.started()
@@ -242,7 +242,7 @@ async def test_a_tick_cancels_the_last_one(timing: Timing) -> None:
     await timing.check()
 
 
-async def test_the_last_tick_of_all_may_still_wait(timing: Timing) -> None:
+async def test_the_final_tick_of_a_schedule_can_be_queued(timing: Timing) -> None:
     await timing.schedules.create("report", every=60, end=timing.in_(2 * MINUTE), task="job", overlap="queue")
     await timing.turns(5 * MINUTE, 30 * SECOND)
     assert (await timing.schedules.get("report")).waiting is not None
@@ -340,7 +340,7 @@ async def test_an_edit_fences_off_a_concurrent_firing(timing: Timing) -> None:
     await timing.check()
 
 
-async def test_a_paused_schedule_fires_nothing_and_catches_up_when_it_is_resumed(timing: Timing) -> None:
+async def test_a_paused_schedule_does_not_fire_and_catches_up_on_resume(timing: Timing) -> None:
     began = timing.clock.now()
     await timing.schedules.create("report", every=3600, task="job", overlap="allow", catch_up="all")
     paused = await timing.schedules.pause("report", actor="ada")
@@ -365,7 +365,7 @@ async def test_a_schedule_may_begin_paused(timing: Timing) -> None:
     await timing.check()
 
 
-async def test_a_removed_schedule_fires_nothing_and_its_name_is_free(timing: Timing) -> None:
+async def test_a_removed_schedule_does_not_fire_and_frees_its_name(timing: Timing) -> None:
     await timing.schedules.create("report", every=60, task="job")
     removed = await timing.schedules.remove("report")
     assert removed.state == "removed"
@@ -377,7 +377,7 @@ async def test_a_removed_schedule_fires_nothing_and_its_name_is_free(timing: Tim
     await timing.check()
 
 
-async def test_run_now_starts_one_more_and_leaves_the_ticks_alone(timing: Timing) -> None:
+async def test_run_now_starts_additional_work_and_keeps_the_ticks(timing: Timing) -> None:
     began = timing.clock.now()
     made = await timing.schedules.create("report", every=60, task="job", paused=True)
     started = await timing.schedules.run_now("report", actor="ada")
@@ -414,7 +414,7 @@ async def test_a_backfill_starts_missed_ticks_and_none_twice(timing: Timing) -> 
     await timing.check()
 
 
-async def test_of_backfills_at_the_same_time_each_tick_is_started_and_counted_once(timing: Timing) -> None:
+async def test_concurrent_backfills_start_and_count_each_tick_once(timing: Timing) -> None:
     await timing.schedules.create("report", every=3600, anchor=timing.in_(0), task="job", paused=True)
     await timing.pass_(3 * HOUR + 30 * MINUTE)
     start, end = timing.in_(-4 * HOUR), timing.in_(0)
@@ -450,7 +450,9 @@ async def test_repair_recreates_the_lost_task_of_a_schedule(timing: Timing) -> N
     assert len(await timing.started()) == 1
 
 
-async def test_a_start_up_takes_in_that_the_rules_of_a_zone_have_changed(timing: Timing, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_start_up_recomputes_ticks_after_a_change_of_time_zone_rules(
+    timing: Timing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = await timing.schedules.create("report", cron="0 12 * * *", zone="Europe/Berlin", task="job")
     assert await timing.schedules.repair() == []
     monkeypatch.setattr("treadle.kernel.schedules.service.make_calendar", lambda _: make_cron("0 11 * * *", "Europe/Berlin"))
@@ -512,7 +514,7 @@ async def test_a_tick_fires_immediately_despite_a_concurrent_run_now(timing: Tim
         ({"cron": "0 0 1 1 *", "end": datetime(2027, 2, 1, tzinfo=UTC), "task": "job"}, InvalidSchedule, "never fire"),
     ],
 )
-async def test_bad_input_is_refused_with_words_and_changes_nothing(
+async def test_invalid_input_is_refused_without_effect(
     timing: Timing, options: dict[str, object], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -539,7 +541,7 @@ async def test_names_are_unique_and_edits_are_checked(timing: Timing) -> None:
         await timing.schedules.backfill("report", timing.in_(-30 * DAY), timing.in_(0))
 
 
-async def test_edits_at_the_same_time_both_count(timing: Timing, database: Database) -> None:
+async def test_concurrent_edits_are_both_applied(timing: Timing, database: Database) -> None:
     await timing.schedules.create("report", every=60, task="job")
     await asyncio.gather(timing.schedules.edit("report", inputs={"n": 2}), timing.schedules.edit("report", overlap="allow"))
     schedule = await timing.schedules.get("report")

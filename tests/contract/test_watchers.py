@@ -194,7 +194,7 @@ async def test_unusual_file_names_are_reported(timing: Timing, inbox: Path) -> N
     assert sorted(name for _, name in await timing.changes()) == sorted([*names, "no\\xff"])
 
 
-async def test_one_file_is_watched_from_before_it_is_there(timing: Timing, inbox: Path) -> None:
+async def test_a_file_can_be_watched_before_it_exists(timing: Timing, inbox: Path) -> None:
     place = inbox / "flag"
     await timing.watchers.create("flag", file=str(place), changes=["created", "modified", "deleted"], settle=0, task="job")
     await timing.look()
@@ -213,7 +213,7 @@ async def test_one_file_is_watched_from_before_it_is_there(timing: Timing, inbox
 # --- many ---
 
 
-async def test_a_big_directory_is_taken_in_page_by_page_and_a_crash_between_repeats_nothing(
+async def test_a_large_directory_is_scanned_in_pages_and_a_crash_repeats_no_change(
     timing: Timing, clock: StoreClock, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("treadle.kernel.watchers.scan.PAGE", 50)
@@ -264,7 +264,7 @@ async def test_the_first_scan_of_a_large_directory_starts_no_work(timing: Timing
     assert (await timing.watchers.get("inbox")).items == PAGE + 201
 
 
-async def test_empty_scans_leave_little_behind(timing: Timing, inbox: Path) -> None:
+async def test_empty_scans_leave_few_rows(timing: Timing, inbox: Path) -> None:
     (inbox / "a").touch()
     made = await timing.watchers.create("inbox", directory=str(inbox), task="job")
     await again(timing, 2 * ROTATE + 10)
@@ -477,7 +477,7 @@ async def test_an_unusable_address_is_reported_and_survived(timing: Timing, addr
     assert [change for change, _ in await timing.changes()] == ["modified"]
 
 
-async def test_big_answers_are_known_by_their_headers_alone(timing: Timing, address: str, page: Page) -> None:
+async def test_large_responses_are_compared_by_their_headers(timing: Timing, address: str, page: Page) -> None:
     page.body, page.headers, page.conditional = b"x" * 5000, {"ETag": '"1"'}, False
     await timing.watchers.create("prices", url=address, hash_limit=1000, task="job")
     await timing.look()
@@ -547,7 +547,7 @@ async def test_a_resumed_watcher_reports_changes_made_while_paused(timing: Timin
     await timing.check()
 
 
-async def test_looking_now_does_not_wait_for_the_interval(timing: Timing, inbox: Path) -> None:
+async def test_scan_now_does_not_wait_for_the_interval(timing: Timing, inbox: Path) -> None:
     await timing.watchers.create("inbox", directory=str(inbox), every=3600, settle=0, task="job")
     await timing.look()
     (inbox / "a").touch()
@@ -579,7 +579,7 @@ async def test_edits_and_removal_take_effect_immediately(timing: Timing, inbox: 
     await timing.check()
 
 
-async def test_a_scan_without_its_claim_changes_nothing(timing: Timing, clock: StoreClock, inbox: Path) -> None:
+async def test_a_scan_with_a_lost_claim_changes_no_state(timing: Timing, clock: StoreClock, inbox: Path) -> None:
     await timing.watchers.create("inbox", directory=str(inbox), settle=0, task="job")
     await timing.look()
     (inbox / "a").touch()
@@ -630,7 +630,7 @@ async def test_recovery_describes_due_scans(timing: Timing, inbox: Path) -> None
         ({"directory": "/a", "task": "job", "nonsense": 1}, "has no option 'nonsense'"),
     ],
 )
-async def test_bad_input_is_refused_with_words_and_changes_nothing(timing: Timing, options: dict[str, object], words: str) -> None:
+async def test_invalid_input_is_refused_without_effect(timing: Timing, options: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         await timing.watchers.create("bad", **options)  # type: ignore[arg-type]
     assert (await timing.watchers.list(every=True)).watchers == []
@@ -692,7 +692,7 @@ def test_a_moved_file_arrives_when_it_is_moved(inbox: Path) -> None:
     assert (found.mtime, found.arrived_at) == (10**9, (inbox / "moved").stat().st_ctime_ns // 1_000_000)
 
 
-async def test_existing_new_reports_every_file_and_a_missing_directory_is_shown_immediately(timing: Timing, inbox: Path) -> None:
+async def test_existing_new_reports_every_file_and_a_missing_directory_is_reported_immediately(timing: Timing, inbox: Path) -> None:
     timing.watchers.survey = _survey
     (inbox / "old").write_text("old")
     await timing.watchers.create("inbox", directory=str(inbox), settle=0, task="job", existing="new")

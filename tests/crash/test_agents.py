@@ -37,7 +37,7 @@ ALL = [
 
 
 @pytest.mark.parametrize(("scene", "example", "point", "number"), ALL, indirect=["scene"])
-async def test_an_agent_that_is_killed_at_any_write_repeats_nothing_that_is_recorded(
+async def test_an_agent_killed_at_any_write_repeats_no_recorded_step(
     scene: Scene, server: ModelServer, tmp_path: Path, example: str, point: str, number: int
 ) -> None:
     function, effects = EXAMPLES[example]

@@ -40,7 +40,7 @@ async def test_a_crash_while_deciding_leaves_an_approval_decided_or_pending(scen
 
 
 @pytest.mark.parametrize("point", ["settle.before_commit", "settle.after_commit"])
-async def test_a_worker_that_dies_while_asking_leaves_one_question_or_none(scene: Scene, point: str) -> None:
+async def test_a_worker_killed_while_requesting_leaves_at_most_one_approval(scene: Scene, point: str) -> None:
     task = await scene.engine.enqueue("ask", {})
     first = scene.start("worker", "--crash-at", point)
     await scene.died(first)
@@ -56,7 +56,7 @@ async def test_a_worker_that_dies_while_asking_leaves_one_question_or_none(scene
 
 
 @pytest.mark.parametrize("point", ["settle.before_commit", "settle.after_commit"])
-async def test_a_worker_that_dies_while_it_asks_for_a_step_leaves_one_question_or_none(scene: Scene, point: str) -> None:
+async def test_a_worker_killed_while_requesting_for_a_step_leaves_at_most_one_approval(scene: Scene, point: str) -> None:
     source = 'workflow W() => (by: String) andThen { ok = sys.approval(question = "Go on?") yield W(by = ok.by) }'
     run = await scene.engine.start_run([("w.afl", source)], "W")
     first = scene.start("worker", "--crash-at", point)

@@ -26,7 +26,7 @@ OPERATOR_POINTS = ("operate.before_commit", "operate.after_commit")
 KILLED = -signal.SIGKILL
 
 
-def test_every_named_point_is_died_at() -> None:
+def test_every_failpoint_is_tested() -> None:
     """`leave.*` is passed only when two advance one run at once, or while it is paused: see the tests of runs. `fire.*`,
     `look.*` and `alert.*` are those of schedules, watchers and alerts, `function.*` those of functions, `thread.*` those of
     LangGraph's checkpoints, `transition.*` those of namespaces, `partitions.*` those of PostgreSQL's roles: see their tests.
@@ -43,7 +43,7 @@ def test_every_named_point_is_died_at() -> None:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("point", ENQUEUE_POINTS)
-async def test_an_enqueuer_that_dies_and_starts_again_leaves_each_task_once(scene: Scene, point: str) -> None:
+async def test_an_enqueuer_that_is_killed_and_restarted_stores_each_task_once(scene: Scene, point: str) -> None:
     first = scene.start("enqueuer", "--count", 5, "--crash-at", f"{point}:3")
     assert await first.ended() == KILLED
     told = [event["id"] for event in first.events("enqueued")]

@@ -131,7 +131,7 @@ async def test_a_step_has_one_effect_or_a_logged_unknown_outcome(
 
 
 @pytest.mark.parametrize("point", sampled(OTHER_POINTS))
-async def test_elsewhere_no_effect_is_made_twice(scene: Scene, service: EffectServer, point: str) -> None:
+async def test_a_crash_at_another_point_repeats_no_effect(scene: Scene, service: EffectServer, point: str) -> None:
     transitions, result = await die_and_take_over(scene, service, "pay", point)
     assert service.made == {"step-0": 1, "step-1": 1}
     names = [transition.transition for transition in transitions]

@@ -120,7 +120,7 @@ async def test_a_job_is_resubmitted_under_the_same_token_to_a_deduplicating_serv
     assert await scene.transitions(ended.id) == ["tool_call.unknown", "expire", "hand_off", "succeed"]
 
 
-async def test_a_worker_that_dies_before_submitting_leaves_nothing_at_the_service(scene: Scene, farm: FarmServer) -> None:
+async def test_a_worker_killed_before_submitting_leaves_no_job_at_the_service(scene: Scene, farm: FarmServer) -> None:
     ended = await crash_and_go_on(scene, farm, "external.before_start", "farm")
     assert ended.state == "completed"
     assert len(farm.farm.jobs) == 1

@@ -156,7 +156,7 @@ def disk() -> Iterator[Disk]:
 
 @pytest.mark.parametrize("inline", [False, True], ids=["threads", "inline"])
 @pytest.mark.parametrize("file", [".db-wal", ".db"], ids=["commit", "checkpoint"])
-async def test_after_a_failed_sync_a_store_writes_nothing_more(
+async def test_a_store_writes_no_more_after_a_failed_sync(
     disk: Disk, tmp_path: Path, inline: bool, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if file == ".db":  # syncs of the main file are those of checkpoints

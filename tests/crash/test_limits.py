@@ -54,7 +54,7 @@ async def test_eight_claimers_in_four_processes_never_hold_more_than_the_limit(s
     await scene.check(count)
 
 
-async def test_a_crashed_holders_place_comes_back_with_its_lease(scene: Scene) -> None:
+async def test_the_slot_of_a_crashed_holder_is_freed_with_its_lease(scene: Scene) -> None:
     task_ids = await fill(scene, 30, 0.0)
     slow = await scene.engine.enqueue("blocked_by", {"seconds": 3600}, limit_key="customer:42", priority=-1, unique_key="slow")
     doomed = await scene.start_worker()

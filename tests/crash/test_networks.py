@@ -126,7 +126,7 @@ def has(three: Cluster, task_id: str) -> bool:
 @pytest.mark.soak
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="a private hosts file needs root and unshare")
 @pytest.mark.parametrize("way", ["killed", "cut off"])
-def test_a_name_that_leads_to_another_server_is_resolved_again(way: str, tmp_path: Path) -> None:
+def test_a_changed_dns_entry_is_resolved_again(way: str, tmp_path: Path) -> None:
     """The URL has one name, as that of a managed database has, and the failover changes its address."""
     port = free_port()
     with cluster() as three, ExitStack() as stack:

@@ -20,7 +20,7 @@ def server() -> Iterator[PrivateServer]:
         yield made
 
 
-async def test_workers_wait_for_a_server_that_stops_and_lose_nothing(server: PrivateServer, tmp_path: Path) -> None:
+async def test_workers_survive_a_database_outage_without_losing_work(server: PrivateServer, tmp_path: Path) -> None:
     scene = Scene(server.url, tmp_path)
     accepted: list[str] = []
     refused = 0

@@ -54,7 +54,7 @@ async def work_through(url: str, count: int = 40) -> None:
         assert await engine.run_result(run) == [1, {"n": 4}, "go"]
 
 
-def test_a_version_is_there() -> None:
+def test_the_version_of_postgresql_is_available() -> None:
     assert INSTALLATIONS
 
 
@@ -74,7 +74,7 @@ def test_the_contract_holds_on_every_version(installation: Installation) -> None
 
 @pytest.mark.skipif(POOLER is None, reason="PgBouncer is missing: apt-get install pgbouncer")
 @pytest.mark.parametrize("mode", ["session", "transaction"])
-async def test_work_passes_pgbouncer(mode: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_work_passes_through_pgbouncer(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     with own_server(INSTALLATIONS[-1]) as server:
         server.start()
         with pgbouncer(server, mode) as port:

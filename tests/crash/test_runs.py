@@ -67,7 +67,7 @@ async def test_two_processes_do_a_foreach_once(scene: Scene) -> None:
 
 @pytest.mark.parametrize("count", [2, 8])
 @pytest.mark.parametrize("point", ["advance.before_commit", "advance.after_commit"])
-async def test_a_worker_that_dies_at_a_commit_of_a_run_costs_nothing_but_time(tmp_path: Path, point: str, count: int) -> None:
+async def test_a_worker_killed_at_any_commit_of_a_run_changes_no_outcome(tmp_path: Path, point: str, count: int) -> None:
     scene = Scene(f"sqlite:///{tmp_path / 'treadle.db'}", tmp_path)
     try:
         async with scene.engine:
@@ -114,7 +114,7 @@ async def test_a_worker_that_dies_leaving_a_result_of_a_paused_run(scene: Scene,
     assert len(scene.effects("end")) == (1 if point == "leave.after_commit" else 2)
 
 
-async def test_workers_that_die_all_the_time_bring_a_run_to_its_end(scene: Scene) -> None:
+async def test_a_run_completes_although_its_workers_are_killed_repeatedly(scene: Scene) -> None:
     run = await scene.engine.start_run(SOURCES, "crash.All", {"items": list(range(20))})
     for point in ("advance.after_commit:3", "advance.before_commit:4"):
         worker = scene.start("worker", "--concurrency", 2, "--crash-at", point)

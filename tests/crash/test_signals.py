@@ -104,7 +104,7 @@ async def test_a_worker_that_slept_past_its_lease_has_its_late_result_refused(sc
     assert await first.ended() == 0
 
 
-async def test_sigterm_lets_running_work_finish(scene: Scene) -> None:
+async def test_sigterm_waits_for_running_tasks(scene: Scene) -> None:
     task = await scene.engine.enqueue("late_once")
     waiting = await scene.engine.enqueue("note", delay=3600)
     worker = await scene.start_worker()
@@ -152,7 +152,7 @@ async def test_two_processes_drain_two_thousand_tasks_and_each_is_handled_once(s
     assert sum(worker.events("end")[0]["handled"] for worker in workers) == 2000
 
 
-async def test_workers_that_are_killed_all_the_time_lose_nothing(scene: Scene) -> None:
+async def test_repeatedly_killed_workers_lose_no_task(scene: Scene) -> None:
     tasks = await scene.engine.enqueue_many([TaskSpec(name="work") for _ in range(300)])
     ids = [task.id for task in tasks]
     for _ in range(3):

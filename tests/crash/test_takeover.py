@@ -110,7 +110,7 @@ async def until_tied(scene: Scene, *children: Child) -> None:
 
 
 @pytest.mark.parametrize("scene", ["postgres"], indirect=True)
-async def test_a_worker_of_another_machine_is_known_to_be_dead_by_its_session(scene: Scene) -> None:
+async def test_a_dead_worker_of_another_machine_is_detected_by_its_session(scene: Scene) -> None:
     first = await scene.start_worker("--lease", LEASE, "--kernel", "one")
     tasks = [(await scene.engine.enqueue("hang_once")).id for _ in range(5)]
     await until(lambda: len(scene.effects("start")) == 5, first)
@@ -128,7 +128,7 @@ async def test_a_worker_of_another_machine_is_known_to_be_dead_by_its_session(sc
 
 
 @pytest.mark.parametrize("scene", ["postgres"], indirect=True)
-async def test_a_session_that_is_cut_again_and_again_costs_nothing_but_repeats(scene: Scene) -> None:
+async def test_a_repeatedly_cut_session_only_repeats_attempts(scene: Scene) -> None:
     """The database ends the sessions; a process that could not connect again in time is taken for dead, which is harmless."""
     workers = [await scene.start_worker("--lease", LEASE, "--kernel", name) for name in ("one", "two")]
     await until_tied(scene, *workers)

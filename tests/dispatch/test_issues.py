@@ -88,7 +88,7 @@ async def test_an_issue_made_in_python_is_checked_too(coordinator):
         await coordinator.enqueue(msgspec.structs.replace(good, number=-1))
 
 
-async def test_text_that_stores_cannot_keep_alike_is_refused(coordinator):
+async def test_text_that_not_every_store_can_keep_is_refused(coordinator):
     with pytest.raises(InvalidPayload):
         await coordinator.enqueue(issue(body="a\x00b"))
 

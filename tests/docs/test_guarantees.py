@@ -49,7 +49,7 @@ def test_a_promise_names_its_faults_its_stores_and_tests_that_exist(name: str) -
         assert test in names_in(file), f"{file}::{test}"
 
 
-def test_every_id_on_the_page_is_a_link_to_its_file() -> None:
+def test_every_test_id_on_the_page_links_to_its_file() -> None:
     assert len(_LOOSE.findall(PAGE)) == len(_ID.findall(PAGE)) > 80
 
 

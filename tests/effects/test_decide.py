@@ -112,7 +112,7 @@ def test_an_effect_without_attempts_is_begun() -> None:
 
 
 @pytest.mark.parametrize("attempt", [1, 2, 5])
-def test_a_success_that_is_found_is_used(attempt: int) -> None:
+def test_a_recorded_success_is_used(attempt: int) -> None:
     one = effect()
     found = decide(one, attempt, rows((1, "succeeded"), of=one))
     assert isinstance(found, EffectOutcome)
@@ -172,7 +172,7 @@ def test_only_the_last_attempt_decides_about_doubt() -> None:
     assert decide(one, 3, last, lambda _: False) == Begin(one, 3, "unknown", last[one.key(2)])
 
 
-async def test_a_response_is_read_back_as_it_was() -> None:
+async def test_a_response_round_trips() -> None:
     (row,) = succeeded(Begin(effect(), 1), {"id": [1, None]}, VAULT)
     assert isinstance(row, PutOutcome)
     assert row.outcome.response_hash is not None
@@ -265,7 +265,7 @@ def test_exceptions_that_prove_that_no_effect_was_made(error: BaseException) -> 
     assert is_definite(error)
 
 
-async def test_keys_are_there_only_while_the_effect_is_made() -> None:
+async def test_keys_are_available_only_while_the_effect_is_made() -> None:
     keys = Begin(effect(), 1).keys
     with pytest.raises(InvalidInput, match="No effect is in progress"):
         current_keys()

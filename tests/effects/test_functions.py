@@ -277,7 +277,7 @@ async def test_an_operators_retry_repeats_the_same_unknown_effect(scene: Scene, 
     assert (await scene.engine.kernel.verify()).problems == ()
 
 
-async def test_each_of_two_unknown_effects_is_repeated_once_and_a_known_one_never(scene: Scene):
+async def test_unknown_effects_are_repeated_once_and_resolved_ones_never(scene: Scene):
     calls: list[str] = []
 
     @scene.engine.function("pay")

@@ -183,7 +183,7 @@ async def test_an_inconclusive_error_leaves_the_effect_outcome_unknown(engine: E
     assert len({dedupe for _, dedupe in service.calls}) == 1
 
 
-async def test_an_unknown_effect_that_is_asked_for_again_in_the_attempt_is_the_same_effect(engine: Engine) -> None:
+async def test_an_unknown_effect_requested_again_in_the_attempt_is_the_same_effect(engine: Engine) -> None:
     service = Service()
     service.errors = [TimeoutError("slow")]
 
@@ -251,7 +251,7 @@ async def test_every_attempt_at_an_unknown_effect_has_a_new_idempotency_key(engi
     assert_repeated(service, calls)
 
 
-async def test_two_effects_alike_are_two_effects_in_every_attempt(engine: Engine) -> None:
+async def test_equal_effects_of_one_attempt_are_distinct(engine: Engine) -> None:
     service = Service()
 
     @engine.handler("pay", retry=AT_ONCE)

@@ -67,7 +67,7 @@ class Bank:
 
 
 @pytest.mark.parametrize("way", [ERROR, DEATH])
-async def test_repeat_calls_again_with_the_same_dedupe_key(scene: Scene, way: str):
+async def test_the_reaction_repeat_uses_the_same_dedupe_key(scene: Scene, way: str):
     bank = Bank(scene, way, "repeat")
     process = scene.process(warm=0)
     run_id = await bank.until_unknown(process)
@@ -78,7 +78,7 @@ async def test_repeat_calls_again_with_the_same_dedupe_key(scene: Scene, way: st
 
 @pytest.mark.parametrize("catches", [True, False])
 @pytest.mark.parametrize("way", [ERROR, DEATH])
-async def test_fail_raises_a_recorded_error_and_an_operators_retry_repeats(scene: Scene, way: str, catches: bool):
+async def test_the_reaction_fail_records_its_error_and_an_operators_retry_repeats(scene: Scene, way: str, catches: bool):
     bank = Bank(scene, way, "fail", catches=catches)
     process = scene.process(warm=0)
     run_id = await bank.until_unknown(process)
@@ -97,7 +97,7 @@ async def test_fail_raises_a_recorded_error_and_an_operators_retry_repeats(scene
 
 @pytest.mark.parametrize("answer", ["repeat", "it happened", "no", "a typo"])
 @pytest.mark.parametrize("way", [ERROR, DEATH])
-async def test_ask_waits_for_a_person(scene: Scene, way: str, answer: str):
+async def test_the_reaction_ask_waits_for_a_person(scene: Scene, way: str, answer: str):
     bank = Bank(scene, way, "ask", catches=True)
     process = scene.process(warm=0)
     run_id = await bank.until_unknown(process)

@@ -31,7 +31,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
 
 
 @pytest.mark.postgres
-def test_everything_can_be_done_without_an_event_loop(engine: Engine) -> None:
+def test_every_operation_works_without_an_event_loop(engine: Engine) -> None:
     with engine.blocking() as e:
         task = e.enqueue("echo", {"n": 1}, priority=3)
         assert e.why(task).code == "no_worker"
@@ -51,7 +51,7 @@ def test_everything_can_be_done_without_an_event_loop(engine: Engine) -> None:
         assert e.verify().holds
 
 
-def test_errors_come_through(engine: Engine) -> None:
+def test_errors_are_raised_in_the_blocking_caller(engine: Engine) -> None:
     @engine.handler("broken")
     def broken(payload: Any) -> None:
         raise ValueError("no")
@@ -83,13 +83,13 @@ def test_an_engine_that_was_never_entered_costs_nothing(engine: Engine) -> None:
         face.get_task("x")
 
 
-def test_a_store_that_cannot_be_opened_leaves_no_thread(tmp_path: Path) -> None:
+def test_a_store_that_fails_to_open_leaves_no_thread(tmp_path: Path) -> None:
     with pytest.raises(InvalidStoreUrl), make_engine(f"sqlite:///{tmp_path}/missing/treadle.db").blocking():
         raise AssertionError("must not open")
     assert "treadle-engine" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_it_can_be_entered_again_on_a_store_that_lasts(tmp_path: Path) -> None:
+def test_a_blocking_engine_can_be_reentered_on_a_persistent_store(tmp_path: Path) -> None:
     face = make_engine(f"sqlite:///{tmp_path}/treadle.db").blocking()
     with face as e:
         task = e.enqueue("echo")

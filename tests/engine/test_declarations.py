@@ -63,7 +63,7 @@ async def start(engine: Engine) -> None:
 
 
 @pytest.mark.postgres
-async def test_two_releases_of_a_rolling_deployment_do_not_fight(url: str):
+async def test_two_releases_of_a_rolling_deployment_do_not_alternate(url: str):
     said: list[TelemetryEvent] = []
     old, new = make(url, 1, said), make(url, 2, said)
     old.declare.limit("stripe", rate="20/s", burst=5, max=3)

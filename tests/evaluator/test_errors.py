@@ -49,7 +49,7 @@ def test_the_error_of_the_run_names_the_step_its_id_and_its_type() -> None:
     assert run.row("Flow").error == run.error
 
 
-def test_a_failed_run_has_nothing_left_that_waits() -> None:
+def test_a_failed_run_has_no_waiting_steps() -> None:
     run = branches()
     run.apply(Errored(run.row("Flow.a").id, Problem("x", "a")), Errored(run.row("Flow.b").id, Problem("x", "b")))
     assert run.status is RunState.FAILED

@@ -96,7 +96,7 @@ def test_several_events_of_one_call_are_applied_in_order() -> None:
     assert run.outputs == {"x": ["a", "b", "c"]}
 
 
-def test_a_batch_never_asks_for_a_task_of_a_step_that_it_finishes() -> None:
+def test_a_batch_requests_no_task_for_a_step_that_it_finishes() -> None:
     from treadle.evaluator import RetryStep
 
     run = start(n=1)
@@ -126,7 +126,7 @@ def test_every_view_that_is_enough_gives_the_same_changes() -> None:
     assert answer == expected
 
 
-def test_nothing_in_the_view_is_changed() -> None:
+def test_the_evaluator_does_not_modify_its_view() -> None:
     run = start(n=1)
     view = LoadedRows()
     for row in run.rows():
@@ -162,7 +162,7 @@ def test_a_big_value_is_passed_on_without_being_loaded() -> None:
     assert run.outputs == {"x": big}
 
 
-def test_a_big_value_is_loaded_when_an_expression_looks_into_it() -> None:
+def test_a_big_value_is_loaded_when_an_expression_reads_its_parts() -> None:
     source = "event facet E() => (r: Json)\nworkflow W() => (x: Json) andThen { a = E() b = E() yield W(x = a.r.list[3]) }"
     run = start(source)
     run.apply(Finished(run.row("W.a").id, {"r": {"list": ["y" * 5000] * 4}}))
@@ -171,7 +171,7 @@ def test_a_big_value_is_loaded_when_an_expression_looks_into_it() -> None:
     assert (run.outputs, run.blob_reads) == ({"x": "y" * 5000}, 1)
 
 
-def test_packing_a_row_loses_nothing_and_takes_no_value_for_a_reference() -> None:
+def test_packing_a_row_round_trips_and_mistakes_no_value_for_a_reference() -> None:
     blobs: dict[str, str] = {}
     run = start(n={"digest": "abc", "size": 3})
     for row in run.rows():

@@ -132,13 +132,13 @@ def test_plus_joins_two_texts_or_two_lists_at_run_time() -> None:
         ("$.a * $.a", {"a": 1e200}, "too large"),
     ],
 )
-def test_operands_that_do_not_fit_fail_with_plain_words(expression: str, inputs: dict[str, Any], part: str) -> None:
+def test_mismatched_operands_fail_with_a_clear_message(expression: str, inputs: dict[str, Any], part: str) -> None:
     message = error_of(expression, **inputs)
     assert part in message
     assert message.startswith("yield of `x`: ")
 
 
-def test_integers_that_grow_without_end_fail_instead_of_eating_the_memory() -> None:
+def test_unbounded_integers_fail_before_exhausting_memory() -> None:
     assert "too large" in error_of("$.a * $.a", a=10**1000)
 
 

@@ -42,7 +42,7 @@ def test_lists_are_joined_in_element_order_and_the_last_element_wins_in_any_comp
 
 
 @pytest.mark.parametrize("nothing", [None, []])
-def test_a_foreach_over_nothing_completes_immediately(nothing: Any) -> None:
+def test_a_foreach_over_an_empty_list_completes_immediately(nothing: Any) -> None:
     run = collecting(nothing)
     assert (run.status, run.outputs) == (RunState.COMPLETED, {})
 

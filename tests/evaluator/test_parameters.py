@@ -103,7 +103,7 @@ def test_a_missing_argument_fails_only_when_it_is_read() -> None:
         run_workflow(source % "b", "W")
 
 
-def test_an_external_facet_takes_its_arguments_as_they_are() -> None:
+def test_an_external_facet_receives_its_arguments_unchanged() -> None:
     assert run_workflow("workflow W() => (x: Long) andThen { s = Somewhere(a = 4) yield W(x = s.a) }", "W") == {"x": 4}
 
 

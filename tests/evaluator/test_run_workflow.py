@@ -41,12 +41,12 @@ def test_sources_that_do_not_compile_show_their_diagnostics() -> None:
         run_workflow("workflow W(size: Long) => (x: Long) andThen { yield W(x = $.siez) }", "W")
 
 
-def test_an_unknown_workflow_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_workflow_is_rejected_with_the_available_names() -> None:
     with pytest.raises(InvalidInput, match=r"no workflow `Nope`.*Known: b\.W"):
         run_workflow(ECHO, "Nope")
 
 
-def test_a_missing_handler_is_refused_with_the_given_ones() -> None:
+def test_a_missing_handler_is_rejected_with_the_available_names() -> None:
     with pytest.raises(InvalidInput, match=r"No handler for `a\.Echo`. Given: Other"):
         run_workflow(ECHO, "W", {"v": 1}, {"Other": lambda p: {}})
 

@@ -23,7 +23,7 @@ def test_a_step_body_reads_the_owners_parameters_then_its_returns_then_outwards(
     assert run_workflow(source, "W", {"a": 1, "z": 5}, HANDLERS) == {"x": 101105}
 
 
-def test_a_facets_body_sees_nothing_of_its_caller() -> None:
+def test_a_facets_body_does_not_see_the_scope_of_its_caller() -> None:
     source = """
     facet Inner(n: Long) => (r: Json) script { print(result) } andThen { yield Inner(r = $.outer) }
     workflow W(outer: Long) => (x: Json) andThen { i = Inner(n = 1) yield W(x = i.r) }

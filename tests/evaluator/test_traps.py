@@ -102,7 +102,7 @@ def test_t14_partial_and_final_results_have_one_shape() -> None:
     assert run.outputs == {"x": [1]}
 
 
-def test_t16_two_results_that_arrive_together_are_both_taken_in() -> None:
+def test_t16_two_concurrent_results_are_both_applied() -> None:
     source = "event facet E() => (r: Long)\nworkflow W() => (x: Long) andThen { a = E() b = E() yield W(x = a.r + b.r) }"
     run = StoredRun(compile_program(source), "W")
     run.apply(Started())

@@ -79,7 +79,7 @@ def test_a_script_block_of_an_event_facet_sees_the_handlers_results() -> None:
     assert run_workflow(source, "W", handlers={"E": lambda p: {"r": 10}}) == {"x": 21}
 
 
-def test_a_block_that_holds_nothing_yields_nothing() -> None:
+def test_an_empty_block_yields_no_value() -> None:
     run = StoredRun(compile_program("workflow W() andThen { }"), "W")
     run.apply(Started())
     assert (run.status, run.outputs) == (RunState.COMPLETED, {})

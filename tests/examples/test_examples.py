@@ -105,7 +105,7 @@ async def test_an_example_returns_its_documented_outputs_on_sqlite(name, workflo
 
 
 @pytest.mark.parametrize("case", [CASES[2], CASES[5], CASES[7]], ids=lambda case: case[0])
-async def test_an_example_gives_the_same_on_postgresql(case, request, tmp_path):
+async def test_an_example_has_the_same_outputs_on_postgresql(case, request, tmp_path):
     name, workflow, inputs, expected = case
     outputs = await run_on(url_of("postgres", request, tmp_path), name, workflow, inputs)
     assert outputs == outputs | expected
@@ -135,7 +135,7 @@ def plain_handlers(name: str) -> dict[str, Handler]:
 
 
 @pytest.mark.parametrize(("name", "workflow", "inputs", "expected"), CASES)
-def test_an_example_gives_the_same_without_a_store(name, workflow, inputs, expected):
+def test_an_example_has_the_same_outputs_without_a_store(name, workflow, inputs, expected):
     outputs = run_workflow(source_of(name), workflow, inputs, plain_handlers(name))
     assert outputs == outputs | expected
 

@@ -156,7 +156,7 @@ async def test_canceling_a_run_cancels_its_jobs_at_their_services(engine: Engine
     assert (job.state, job.error_code) == ("canceled", "canceled")
 
 
-async def test_stopping_a_worker_cancels_nothing_at_the_service(engine: Engine) -> None:
+async def test_stopping_a_worker_cancels_no_job_at_the_service(engine: Engine) -> None:
     gate = Gate()
     engine.specialist("render", gate)
     task = await engine.enqueue("render")
@@ -170,7 +170,7 @@ async def test_stopping_a_worker_cancels_nothing_at_the_service(engine: Engine) 
     assert gate.canceled == []
 
 
-async def test_one_hanging_service_holds_up_no_other(engine: Engine) -> None:
+async def test_a_hanging_service_does_not_delay_others(engine: Engine) -> None:
     hangs = asyncio.Event()
 
     class Hanging(Specialist):

@@ -98,7 +98,7 @@ async def test_a_due_poll_waits_for_a_worker_of_its_scope(url: str) -> None:
             assert await again.result(task, timeout=BOUND) == {"id": "job-1"}
 
 
-async def test_a_rate_does_not_make_a_worker_ask_for_tasks_of_other_scopes_again_and_again(url: str) -> None:
+async def test_a_rate_limit_causes_no_repeated_claims_for_tasks_of_other_scopes(url: str) -> None:
     calls: Counter[str] = Counter()
     engine = engine_of(url, "acme", Service(), Counter())
     engine.kernel.telemetry.add(lambda event: calls.update([event.operation] if isinstance(event, StoreCalled) else ()))
@@ -112,7 +112,7 @@ async def test_a_rate_does_not_make_a_worker_ask_for_tasks_of_other_scopes_again
         assert calls["claim"] <= 40  # ten for each group of queues
 
 
-async def test_a_specialist_of_all_scopes_serves_those_that_have_none_of_their_own(url: str) -> None:
+async def test_a_specialist_of_all_scopes_serves_scopes_without_their_own(url: str) -> None:
     own, general = Service(), Service()
     engine = engine_of(url, "acme", own, Counter())
     engine.specialist("render", general)
@@ -122,7 +122,7 @@ async def test_a_specialist_of_all_scopes_serves_those_that_have_none_of_their_o
     assert (own.started, sorted(map(str, general.started))) == (["acme"], ["None", "umbrella"])
 
 
-async def test_a_job_of_a_scope_that_nobody_serves_any_more_fails(database: Database, clock: StoreClock) -> None:
+async def test_a_job_of_an_unserved_scope_fails(database: Database, clock: StoreClock) -> None:
     async with open_stage(database, clock) as stage:
         stage.engine.specialist("render", StubExternalSpecialist(), scope="acme")
         task_id = await stage.dispatch(scope="acme")

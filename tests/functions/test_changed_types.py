@@ -110,7 +110,7 @@ SITES: dict[str, tuple[Callable[[Engine, type], None], str]] = {
 
 @pytest.mark.parametrize("after", [WithDefault, Converting])
 @pytest.mark.parametrize("site", SITES)
-async def test_a_changed_type_is_named_and_a_default_or_a_converter_heals_it(site: str, after: type, scene: Scene) -> None:
+async def test_a_changed_type_is_reported_and_fixed_by_a_default_or_a_converter(site: str, after: type, scene: Scene) -> None:
     register, said = SITES[site]
 
     async def run_with(kind: type, seconds: float = 0) -> None:

@@ -166,7 +166,7 @@ async def test_force_ends_a_run_without_cleanup(scene: Scene):
 
 
 @pytest.mark.parametrize("state", ["never_claimed", "paused"])
-async def test_cancel_in_other_states(scene: Scene, state: str):
+async def test_a_run_can_be_canceled_in_every_state(scene: Scene, state: str):
     executed = booking(scene)
     started = await scene.engine.start_function("book")
     process = scene.process()
@@ -481,7 +481,7 @@ def test_code_that_may_clean_up_is_recognised(code: Any, *, may: bool):
 
 
 @pytest.mark.postgres
-async def test_workers_let_a_canceled_function_clean_up(engine: Engine):
+async def test_workers_run_the_cleanup_of_a_canceled_function(engine: Engine):
     done: list[str] = []
 
     async def note(what: str) -> None:

@@ -48,7 +48,7 @@ FORGOTTEN: dict[str, tuple[Begin, str]] = {
 }
 
 
-def test_all_operations_of_the_context_are_known() -> None:
+def test_the_tests_cover_all_operations_of_the_context() -> None:
     tree = ast.parse(textwrap.dedent(inspect.getsource(FunctionContext)))
     methods = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
     awaited = {node.name for node in methods if ast.unparse(node.returns or node.args).startswith(("Awaitable", "Coroutine"))}

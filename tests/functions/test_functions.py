@@ -102,7 +102,7 @@ async def test_all_stored_values_of_a_function_are_encoded():
 
 
 @pytest.mark.postgres
-async def test_a_function_does_its_steps_and_returns(engine: Engine):
+async def test_a_function_executes_its_steps_and_returns(engine: Engine):
     @engine.handler("double")
     async def double(payload: dict[str, Any]) -> dict[str, Any]:
         return {"n": payload["n"] * 2}
@@ -143,7 +143,7 @@ async def test_a_function_does_its_steps_and_returns(engine: Engine):
     assert report.problems == ()
 
 
-async def test_a_start_with_a_key_is_done_once(engine: Engine):
+async def test_a_start_with_a_key_creates_one_run(engine: Engine):
     @engine.function("once")
     async def once(payload: dict[str, Any]) -> Any:
         return payload
@@ -171,7 +171,7 @@ async def test_a_function_that_raises_fails_its_run(engine: Engine):
     assert (await engine.kernel.run_reads.why(started.id)).code == "finished_failed"
 
 
-async def test_big_values_go_through_steps_calls_signals_and_results(engine: Engine):
+async def test_big_values_pass_through_steps_calls_signals_and_results(engine: Engine):
     big = "x" * 50_000
 
     @engine.handler("grow")
@@ -277,7 +277,7 @@ async def test_a_worker_that_stops_leaves_its_functions_to_the_next(engine: Engi
     assert executed == [1, 2]
 
 
-async def test_the_blocking_face_has_functions_too(tmp_path: Path):
+async def test_the_blocking_engine_starts_functions(tmp_path: Path):
     engine = make_engine(f"sqlite:///{tmp_path / 'treadle.db'}")
 
     @engine.function("wait")
@@ -564,7 +564,7 @@ async def test_failed_and_canceled_children_raise(scene: Scene):
 
 
 @pytest.mark.parametrize("warm", [COLD, WARM])
-async def test_signals_before_and_after_waiting_come_in_order(scene: Scene, warm: int):
+async def test_signals_are_received_in_order(scene: Scene, warm: int):
     @scene.engine.function("listen")
     async def function(payload: dict[str, Any], ctx: Any) -> Any:
         first = await ctx.wait_for("a")
@@ -602,7 +602,7 @@ async def test_a_signal_with_a_key_is_delivered_once_even_after_it_was_consumed(
     assert await scene.engine.run_result(started) == [1, 2]
 
 
-async def test_a_signal_that_does_not_come_in_time_raises(scene: Scene):
+async def test_a_signal_timeout_raises(scene: Scene):
     @scene.engine.function("listen")
     async def function(payload: dict[str, Any], ctx: Any) -> Any:
         try:
@@ -656,7 +656,7 @@ async def test_runs_are_pinned_and_wait_with_a_reason_until_adopted(scene: Scene
         await engine.kernel.run_services.function_runs.adopt(started.id, 1)
 
 
-async def test_new_starts_take_the_newest_version(scene: Scene):
+async def test_new_runs_use_the_newest_version(scene: Scene):
     for version in (1, 3, 2):
 
         @scene.engine.function("f", version=version)
@@ -676,7 +676,7 @@ async def test_new_starts_take_the_newest_version(scene: Scene):
         await scene.engine.start_function("f", version=0)
 
 
-async def test_a_start_elsewhere_takes_the_newest_that_the_store_knows(tmp_path: Path):
+async def test_a_start_without_local_code_uses_the_newest_stored_version(tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'treadle.db'}"
     async with make_engine(url) as worker, make_engine(url) as client:
 
@@ -783,7 +783,7 @@ async def _raising(ctx: Any) -> Any:
         (_raising, "nondeterministic at 0: recorded step one, now the end of the function"),
     ],
 )
-async def test_code_that_does_something_else_is_noticed_and_a_rollback_heals_it(scene: Scene, after: Any, said: str):
+async def test_nondeterministic_code_is_detected_and_a_rollback_repairs_the_run(scene: Scene, after: Any, said: str):
     run_id, process = await _changed(scene, _two_steps, after)
     (task,) = await process.live(run_id)
     assert (task.failures, task.owner_id, task.wake_at) == (0, None, scene.clock.now() + 1000)
@@ -839,7 +839,7 @@ async def _awaited(operation: Any) -> Any:
     return await operation
 
 
-async def test_a_cap_on_steps(scene: Scene):
+async def test_the_number_of_steps_is_limited(scene: Scene):
     @scene.engine.function("endless", max_steps=5)
     async def function(payload: dict[str, Any], ctx: Any) -> Any:
         while True:

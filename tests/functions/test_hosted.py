@@ -103,7 +103,7 @@ async def test_a_function_that_waits_in_a_task_is_requeued_and_continues_elsewhe
         assert (await engine.kernel.verify()).holds
 
 
-async def test_a_paused_run_holds_the_tasks_of_a_framework() -> None:
+async def test_a_paused_run_pauses_the_tasks_of_a_framework() -> None:
     engine = make_engine("memory://")
     begun, gate = asyncio.Event(), asyncio.Event()
 
@@ -172,7 +172,7 @@ async def test_a_failed_step_is_raised_in_its_task() -> None:
         assert "no" in await engine.run_result(await engine.start_function("fails"), timeout=BOUND)
 
 
-def test_there_is_no_current_function_outside() -> None:
+def test_current_function_raises_outside_a_function() -> None:
     assert current_function() is None
     with pytest.raises(AttributeError):
         current_function().run_id  # type: ignore[union-attr]  # noqa: B018

@@ -40,7 +40,7 @@ async def memory() -> AsyncIterator[Scene]:
 
 
 @pytest.mark.postgres
-async def test_a_published_value_is_read_without_a_worker_and_follows_the_chain(scene: Scene) -> None:
+async def test_a_published_value_is_read_without_a_worker_and_follows_the_lineage(scene: Scene) -> None:
     @scene.engine.function("ship")
     async def ship(payload: dict[str, Any], ctx: FunctionContext) -> str:
         if not payload:

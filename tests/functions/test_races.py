@@ -51,7 +51,7 @@ def with_slow_inbox(process: Process) -> SlowInbox:
     return slow
 
 
-async def test_an_interrupted_read_of_the_inbox_has_seen_nothing(scene: Scene):
+async def test_an_interrupted_read_of_the_inbox_consumes_no_message(scene: Scene):
     """One branch executes, another waits: a look has read the run, but not yet its mail, when the first has ended."""
     executes, may_end = asyncio.Event(), asyncio.Event()
 
@@ -184,7 +184,7 @@ async def _shorter_branch(ctx: Any) -> Any:
         (_shorter_branch, "nondeterministic at 0.0.0: recorded something else, now the end of the branch"),
     ],
 )
-async def test_a_branch_that_does_less_is_noticed_before_anything_follows(scene: Scene, changed: Any, said: str):
+async def test_a_branch_with_fewer_operations_is_detected_before_the_next_one(scene: Scene, changed: Any, said: str):
     followed: list[str] = []
 
     async def follow() -> None:
@@ -214,7 +214,7 @@ async def test_a_branch_that_does_less_is_noticed_before_anything_follows(scene:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("url", ALL)
-async def test_unconsumed_signals_transition_to_the_continued_run(url: str, request: pytest.FixtureRequest, tmp_path: Path):
+async def test_unconsumed_signals_are_handed_to_the_continued_run(url: str, request: pytest.FixtureRequest, tmp_path: Path):
     async with make_engine(url_of(url, request, tmp_path)) as engine:
 
         @engine.function("listen")

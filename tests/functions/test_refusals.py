@@ -115,7 +115,7 @@ REFUSED: dict[str, dict[str, Callable[[Any], Any]]] = {
 NEVER_REFUSE = {"run_id", "trace_id", "version", "now", "random", "idempotency_key", "dedupe_key", "attempt_key"}
 
 
-def test_every_operation_is_known_to_these_tests() -> None:
+def test_the_tests_cover_every_operation() -> None:
     assert {name for name in dir(FunctionContext) if not name.startswith("_")} == {*REFUSED, *NEVER_REFUSE}
 
 

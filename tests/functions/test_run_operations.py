@@ -426,7 +426,7 @@ async def test_a_retry_without_a_failed_step_executes_the_last_part_again(scene:
 # --- fork and rerun ---
 
 
-async def test_a_fork_keeps_the_finished_steps_before_one_and_does_the_rest_again(scene: Scene):
+async def test_a_fork_keeps_finished_steps_and_repeats_the_rest(scene: Scene):
     executed: list[str] = []
 
     async def work(name: str) -> str:
@@ -484,7 +484,7 @@ async def test_a_rerun_starts_the_same_version_again(scene: Scene):
 # --- other processes ---
 
 
-async def test_a_warm_function_that_another_process_had_is_not_used_again(scene: Scene):
+async def test_a_cached_function_is_discarded_after_another_process_ran_it(scene: Scene):
     executed: list[str] = []
 
     @scene.engine.function("f")
@@ -508,7 +508,7 @@ async def test_a_warm_function_that_another_process_had_is_not_used_again(scene:
     assert executed == ["0", "0", "1", "0", "1", "2"]
 
 
-async def test_a_process_that_lost_its_lease_writes_nothing(scene: Scene):
+async def test_a_process_with_a_lost_lease_writes_no_row(scene: Scene):
     begun, go = asyncio.Event(), asyncio.Event()
     executed: list[int] = []
 

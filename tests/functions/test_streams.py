@@ -128,7 +128,7 @@ async def test_a_retry_begins_a_generation_and_a_wait_continues(url: str):
         ]
 
 
-async def test_a_thousand_entries_cost_a_handful_of_commits():
+async def test_a_thousand_entries_take_few_commits():
     engine = make_engine("memory://")
 
     @engine.handler("speak")

@@ -226,7 +226,7 @@ async def test_a_restarted_map_continues_instead_of_repeating(engine: Engine) ->
         await engine.map(noted.with_options(idempotency_key="x"), [1]).results()
 
 
-def test_a_blocking_program_gets_all_of_it() -> None:
+def test_a_blocking_program_has_typed_functions() -> None:
     engine = make_engine("memory://")
     doubled = engine.task("double")(square)
 

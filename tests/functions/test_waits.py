@@ -31,12 +31,12 @@ def test_a_single_wait_needs_its_own_message_or_time():
     assert need_of([signal(7)]) == WakeCondition(1, 7)
 
 
-def test_a_gather_of_children_needs_all_of_them():
+def test_a_gather_of_children_waits_for_all():
     group = GatherGroup(1000)
     assert need_of([child(group) for _ in range(1000)]) == WakeCondition(1000, NEVER)
 
 
-def test_a_gather_of_timers_needs_the_last():
+def test_a_gather_of_timers_waits_for_the_last():
     group = GatherGroup(3)
     assert need_of([timer(5, group), timer(9, group), timer(7, group)]) == WakeCondition(NO_MESSAGES, 9)
 

@@ -28,7 +28,7 @@ def theatre() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_every_input_that_is_kept_does_no_harm(name: str) -> None:
+def test_every_input_of_the_corpus_is_harmless(name: str) -> None:
     kept = corpus_of(name)
     assert kept
     found = {path.name: find for path in kept if (find := play(name, TARGETS[name], path.read_bytes())) is not None}
@@ -36,7 +36,7 @@ def test_every_input_that_is_kept_does_no_harm(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_inputs_drawn_by_its_grammar_do_no_harm(name: str) -> None:
+def test_inputs_from_the_grammar_are_harmless(name: str) -> None:
     @settings(max_examples=EXAMPLES.get(name, 80), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(inputs_for(name))
     def drawn(data: bytes) -> None:

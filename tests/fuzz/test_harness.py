@@ -40,7 +40,7 @@ def test_only_a_failing_input_is_a_finding_and_it_names_its_location() -> None:
     assert "no exclamations" in other.text()
 
 
-def test_a_find_is_made_small_and_stays_the_same_find() -> None:
+def test_a_finding_is_minimized_and_keeps_its_signature() -> None:
     found = play("buggy", buggy, b"much before it <and in between> and after it !" * 50)
     assert found is not None
     small = smallest(found, buggy)
@@ -57,7 +57,7 @@ def test_an_endless_target_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(range(2_000_000)) > 0
 
 
-def test_the_first_input_of_each_sign_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_input_of_each_signature_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finds = Finds("buggy", buggy, tmp_path / "finds")
     for data in (b"well", b"<1>", b"<2>", b"!"):
         finds.play(data)

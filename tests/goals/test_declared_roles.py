@@ -203,7 +203,7 @@ async def test_a_role_that_is_withdrawn_receives_no_more_events(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("roles", "warns"), [(["capture"], True), (["capture", "readiness"], False), (None, False)])
-async def test_a_worker_with_additional_roles_alone_says_that_it_receives_nothing(
+async def test_a_worker_with_only_additional_roles_reports_that_it_receives_no_events(
     roles: list[str] | None, warns: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = make_engine("memory://")

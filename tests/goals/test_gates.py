@@ -68,7 +68,7 @@ async def test_a_command_receives_the_bundle_and_the_end_of_its_output_is_the_re
     assert len(report.reason) <= 1100
 
 
-async def test_a_command_may_say_much_and_read_nothing(gates, executor, tmp_path):
+async def test_a_command_may_write_much_output_and_ignore_its_input(gates, executor, tmp_path):
     big = bundle(content="x" * 1_000_000)
     code = "import os; os.close(0); [print('y' * 100_000) for _ in range(50)]; print('done \\x00')"
     report = await ask(gates, executor, tmp_path, "exit_code", big, argv=[PYTHON, "-c", code])
@@ -96,7 +96,7 @@ async def test_a_command_runs_in_the_folder_of_the_topology_or_below(gates, exec
     assert (gone.result, "there is no folder" in gone.reason) == ("FAIL", True)
 
 
-async def test_a_command_that_is_not_there_fails(gates, executor, tmp_path):
+async def test_a_missing_command_fails(gates, executor, tmp_path):
     report = await ask(gates, executor, tmp_path, "exit_code", argv=["no-such-command"])
     assert (report.result, "could not be started" in report.reason) == ("FAIL", True)
 
@@ -146,7 +146,7 @@ async def test_a_regular_expression_is_found_or_not(gates, executor, tmp_path, c
         (Judgement(False, "poor"), "FAIL", "poor"),
     ],
 )
-async def test_a_registered_gate_says_yes_or_no(gates, executor, tmp_path, said: Any, result: str, reason: str):
+async def test_a_registered_gate_passes_or_fails(gates, executor, tmp_path, said: Any, result: str, reason: str):
     gates.add(make_handler("mine", lambda given: said))
     report = await ask(gates, executor, tmp_path, "mine")
     assert report == GateReport(gate="it", result=result, reason=reason)
@@ -204,7 +204,7 @@ def test_a_name_has_one_gate_and_shipped_names_are_taken():
     assert engine.goals.gates.names() == ["exit_code", "json_schema", "mine", "regex"]
 
 
-def test_an_unknown_gate_in_a_topology_is_reported_with_the_known_ones(gates: Gates):
+def test_an_unknown_gate_in_a_topology_is_reported_with_the_available_names(gates: Gates):
     topology = read_topology({"types": {"TICKET": {"handler": "do", "gates": ["regx"]}}})
     with pytest.raises(InvalidTopology, match=r"types.TICKET.gates\[0\]: there is no gate regx here.*did you mean regex"):
         gates.check(topology)

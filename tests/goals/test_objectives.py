@@ -64,7 +64,7 @@ async def small(tmp_path: Path) -> AsyncIterator[Engine]:
 
 
 @pytest.mark.postgres
-async def test_an_objective_is_as_it_was_given_and_new(engine: Engine):
+async def test_a_new_objective_has_its_fields_and_the_status_new(engine: Engine):
     given = {
         "acceptance_criteria": ["fast"],
         "type": "STANDING",
@@ -319,7 +319,7 @@ async def worked(engine: Engine, *made: Objective) -> Any:
     return trails[0] if len(made) == 1 else trails
 
 
-async def test_a_failing_gate_is_tried_three_times_then_blocked_and_a_person_may_let_it_try_again(engine: Engine):
+async def test_a_gate_that_fails_three_times_blocks_until_a_person_unblocks(engine: Engine):
     @engine.handler("do")
     async def do(payload: Any) -> Any:
         return {"content": "no"}
@@ -340,7 +340,7 @@ async def test_a_failing_gate_is_tried_three_times_then_blocked_and_a_person_may
     ("handler", "code"),
     [("broken", "handler_error"), ("final", "spoiled"), ("odd", "unexpected_result")],
 )
-async def test_a_final_failure_still_brings_a_bundle_and_fails(engine: Engine, handler: str, code: str):
+async def test_a_final_failure_is_recorded_in_a_bundle_and_fails(engine: Engine, handler: str, code: str):
     calls = 0
 
     @engine.handler("do")
@@ -452,7 +452,7 @@ async def test_an_effect_of_a_workorder_is_made_once(engine: Engine):
     assert (len(made), trail.objective.status, trail.workorders[0].bundle.metadata) == (1, "DONE", {"paid": 5})
 
 
-async def test_a_workorder_cannot_ask_for_an_approval(engine: Engine):
+async def test_a_workorder_cannot_request_an_approval(engine: Engine):
     @engine.handler("do")
     async def do(payload: Any) -> Any:
         return AwaitingApproval("May I?")
@@ -500,7 +500,7 @@ async def test_with_a_codec_nothing_of_an_objective_is_readable_in_the_store(tmp
     assert b"secret" not in stored
 
 
-async def test_a_gate_that_raises_is_asked_again_and_in_the_end_fails(url: str, tmp_path: Path):
+async def test_a_gate_that_raises_is_retried_and_finally_fails(url: str, tmp_path: Path):
     async with opened(url, tmp_path, TOPOLOGY.replace("[{use: regex, name: says-ok, pattern: ok}]", "[shaky, broken]")) as engine:
         asked: list[str] = []
 

@@ -311,7 +311,7 @@ def test_all_gates_passing_is_done_with_one_run_record_and_one_pause_state():
     assert (past.gate_result, past.run_record_digest, past.output_bundle_digest) == ("PASS", digest_of(record), digest_of(bundle()))
 
 
-def test_a_failing_gate_leads_to_todo_and_another_look():
+def test_a_failing_gate_returns_the_objective_to_todo_with_a_new_event():
     decision = judged(FAILED)
     record, pause = one(decision, RunRecord), one(decision, PauseState)
     assert (record.gate_result, record.reason, pause.reason) == ("FAIL", "second: not so", "GATE_FAILED")
@@ -366,7 +366,7 @@ def test_without_rules_for_its_type_it_fails_and_is_blocked():
 
 
 @pytest.mark.parametrize("what", [objective(status="DONE"), objective(status="IN_PROGRESS", work_order_id=OTHER_ID)])
-def test_an_objective_that_has_moved_on_is_left_alone_but_the_workorder_is_judged(what: Objective):
+def test_a_changed_objective_is_not_advanced_but_the_workorder_is_judged(what: Objective):
     decision = judged(PASSED, what)
     assert decision.changed == []
     assert {type(each) for each in decision.new} == {RunRecord, PauseState}

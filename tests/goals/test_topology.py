@@ -19,7 +19,7 @@ def read(document: Any) -> Topology:
     return read_topology(document)
 
 
-def test_a_small_one_has_all_roles_and_sensible_defaults():
+def test_a_minimal_topology_has_all_roles_and_defaults():
     topology = read({"types": {"TICKET": TYPE}})
     rules = topology.types["TICKET"]
     assert list(topology.roles) == ["readiness", "scheduler", "runner", "gate", "deadline"]

@@ -60,7 +60,7 @@ async def test_an_open_server_answers_no_caller_behind_a_proxy(stage: Stage, hea
         {"Sec_Fetch_Site": "same-site"},
     ],
 )
-async def test_pages_of_other_origins_change_nothing(stage: Stage, headers: dict[str, str]):
+async def test_pages_of_other_origins_cannot_change_state(stage: Stage, headers: dict[str, str]):
     async with stage.client(**headers) as client:
         answer = await client.post("/v1/tasks", json=TASK)
         assert (answer.status_code, code(answer)) == (403, "cross_origin")
@@ -68,7 +68,7 @@ async def test_pages_of_other_origins_change_nothing(stage: Stage, headers: dict
         assert (await client.get("/v1/tasks")).json()["tasks"] == []
 
 
-async def test_pages_of_the_server_itself_may(stage: Stage):
+async def test_pages_of_the_server_can_change_state(stage: Stage):
     async with stage.client(Origin="http://127.0.0.1", Sec_Fetch_Site="same-origin") as client:
         assert (await client.post("/v1/tasks", json=TASK)).status_code == 201
 
@@ -152,7 +152,7 @@ async def test_an_invalid_token_is_rejected_even_with_open_access(stage: Stage, 
         assert (await client.get("/v1/tasks")).status_code == 401
 
 
-async def test_a_revoked_and_an_expired_token_are_refused_alike(stage: Stage):
+async def test_revoked_and_expired_tokens_get_the_same_refusal(stage: Stage):
     short, long = await stage.token(name="short", expires=60), await stage.token(name="long")
     async with stage.shown(short) as first, stage.shown(long) as second:
         assert (await first.get("/v1/time")).status_code == (await second.get("/v1/time")).status_code == 200
@@ -217,7 +217,7 @@ async def test_a_form_leads_to_a_page_of_this_server_and_to_no_other(stage: Stag
     assert (answer.status_code, answer.headers["Location"]) == (303, place)
 
 
-async def test_the_csrf_token_of_another_session_is_none(stage: Stage):
+async def test_the_csrf_token_of_another_session_is_refused(stage: Stage):
     secret = await stage.token()
     async with stage.client() as one, stage.client() as other:
         await one.post("/login", json={"token": secret})
@@ -233,7 +233,7 @@ async def test_a_session_ends_with_its_token(closed: Stage):
         assert (await client.get("/v1/tasks")).status_code == 401
 
 
-async def test_failed_logins_are_limited_and_shut_out_nobody_behind_the_same_proxy(stage: Stage):
+async def test_failed_logins_are_limited_per_client_behind_a_proxy(stage: Stage):
     secret = await stage.token()
     async with stage.client() as client:
         for _ in range(PER_ADDRESS):

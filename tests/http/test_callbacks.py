@@ -111,7 +111,7 @@ async def test_the_token_may_be_in_a_header_and_the_job_be_named_by_its_own_id(b
     assert await bench.call(by_id, {"result": {}}, headers={"Authorization": f"Bearer {token}"}) == (200, "completed")
 
 
-async def test_after_the_end_and_twice_are_refused_and_change_nothing(bench: Bench):
+async def test_late_and_repeated_callbacks_are_refused_without_effect(bench: Bench):
     task_id, url = await bench.job()
     await bench.call(url, {"result": {"n": 1}})
     assert await bench.call(url, {"result": {"n": 2}}) == (409, "external_already_resolved")
@@ -122,7 +122,7 @@ async def test_after_the_end_and_twice_are_refused_and_change_nothing(bench: Ben
     assert await bench.call(other, {"result": {}}) == (409, "external_already_resolved")
 
 
-async def test_a_wrong_token_is_refused_in_the_words_for_a_job_that_is_not_there(bench: Bench):
+async def test_a_wrong_token_gets_the_same_refusal_as_a_missing_job(bench: Bench):
     task_id, url = await bench.job()
     _, other = await bench.job()
     place, _, token = url.partition("?token=")
@@ -219,7 +219,7 @@ def a_farm() -> Iterator[tuple[Any, str]]:
 
 
 @pytest.mark.parametrize("fail_at", [None, 1])
-async def test_the_farm_calls_back_and_is_not_asked(fail_at: int | None):
+async def test_a_job_with_callbacks_is_not_polled(fail_at: int | None):
     free = listen("127.0.0.1", 0)
     url = url_of(free)
     free.close()

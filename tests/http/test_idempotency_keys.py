@@ -15,7 +15,7 @@ async def count(stage: Stage) -> int:
     return len(await stage.engine.list_tasks(limit=100))
 
 
-async def test_a_repeated_request_is_replayed_and_creates_nothing(stage: Stage):
+async def test_a_repeated_request_is_replayed_without_creating_a_task(stage: Stage):
     async with stage.client() as client:
         first = await client.post(BATCH, json=BODY, headers=KEY)
         again = await client.post(BATCH, json=BODY, headers=KEY)
@@ -46,7 +46,7 @@ async def test_a_rejected_request_can_be_corrected_under_the_same_key(stage: Sta
         assert (await client.post(BATCH, json=BODY, headers=KEY)).status_code == 201
 
 
-async def test_a_concurrent_request_with_the_same_key_is_asked_to_retry(stage: Stage):
+async def test_a_concurrent_request_with_the_same_key_gets_retry_after(stage: Stage):
     request = b"\n".join([b"POST", BATCH.encode(), b"", b'{"tasks":[]}'])
     await stage.engine.kernel.requests.begin("local", "tasks_enqueue_many", "k", request)
     async with stage.client() as client:

@@ -74,7 +74,7 @@ async def test_callers_over_the_waiting_limit_are_refused_and_the_others_keep_wa
         assert (await stream).status_code == 200
 
 
-async def test_one_caller_cannot_take_all_the_places():
+async def test_one_caller_cannot_use_all_waiting_slots():
     async with staged(http_waiting=10, http_waiting_each=1) as stage:
         ada, bob = await stage.token(name="ada"), await stage.token(name="bob")
         async with stage.shown(ada) as hers, stage.shown(bob) as his:
@@ -96,7 +96,7 @@ async def test_sessions_of_a_token_are_the_same_caller():
             assert (await following(program)).status_code == 503
 
 
-async def test_a_claim_that_waits_ends_with_its_token_and_takes_nothing(stage: Stage):
+async def test_a_waiting_claim_ends_with_its_token_without_a_task(stage: Stage):
     secret = await stage.token(Scope.WORK)
     async with stage.shown(secret) as client:
         claim = claiming(client, await worker_of(client))
@@ -143,7 +143,7 @@ async def test_revocation_by_another_process_ends_waiting_calls_in_time(tmp_path
             assert (await claim).status_code == 401
 
 
-async def test_a_session_that_is_closed_waits_no_more_and_other_callers_do(stage: Stage):
+async def test_closing_a_session_ends_only_its_own_waiting_calls(stage: Stage):
     secret = await stage.token()
     async with stage.client() as browser, stage.shown(secret) as program:
         await browser.post("/login", json={"token": secret})

@@ -25,7 +25,7 @@ async def test_every_answer_has_an_id_and_the_headers_that_keep_browsers_safe(st
                 assert answer.headers[name] == value
 
 
-async def test_an_id_that_the_caller_gives_is_kept_if_it_can_be_one(stage: Stage):
+async def test_a_valid_request_id_of_the_caller_is_kept(stage: Stage):
     async with stage.client() as client:
         assert (await client.get("/health", headers={"X-Request-Id": "abc-1"})).headers["X-Request-Id"] == "abc-1"
         for odd in ("two words", "x" * 101, "a\tb"):
@@ -49,7 +49,7 @@ async def test_a_body_declared_too_large_is_refused(stage: Stage):
     assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
 
 
-async def test_a_body_that_is_read_before_the_caller_is_known_is_small(stage: Stage):
+async def test_an_unauthenticated_body_has_a_smaller_limit(stage: Stage):
     async with stage.client() as client:
         for body in (b"x" * (16 * 1024 + 1), _parts()):
             answer = await client.post("/login", content=body, headers={"Content-Type": "application/x-www-form-urlencoded"})
@@ -122,7 +122,7 @@ async def test_an_internal_error_is_a_problem_without_details(
     assert "a secret of the inside" in caplog.text
 
 
-async def test_health_needs_no_token_and_says_when_the_store_does_not_answer(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+async def test_health_needs_no_token_and_reports_an_unavailable_store(stage: Stage, monkeypatch: pytest.MonkeyPatch):
     await stage.token()
     async with stage.client() as client:
         well = await client.get("/health")
@@ -139,7 +139,7 @@ async def test_health_needs_no_token_and_says_when_the_store_does_not_answer(sta
         assert (alive.status_code, alive.json()) == (200, {"status": "ok"}), "no reason to restart the server"
 
 
-async def test_a_page_of_a_store_that_does_not_answer_names_a_time_to_retry(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+async def test_a_page_of_an_unavailable_store_has_retry_after(stage: Stage, monkeypatch: pytest.MonkeyPatch):
     async def down(*_: object, **__: object) -> None:
         raise StoreUnavailable("The store does not answer.")
 

@@ -61,7 +61,7 @@ async def calling(world: World, who: str) -> httpx.AsyncClient:
     return world.stage.client(**await headers_of(world.stage.engine, who))
 
 
-async def test_a_refused_call_leaves_the_store_as_it_was(world: World):
+async def test_a_refused_call_does_not_change_the_store(world: World):
     """No refused call changes a row or shows a secret."""
     for who in CALLERS:
         await _refused_calls(world, who)
@@ -92,7 +92,7 @@ async def test_a_call_that_its_scope_grants_is_answered_even_if_its_caller_may_n
         assert (await client.get(f"/v1/dispatch/jobs/{made.json()['id']}")).status_code == 403
 
 
-async def test_a_refused_tool_leaves_the_store_as_it_was(world: World):
+async def test_a_refused_tool_does_not_change_the_store(world: World):
     """No refused tool changes a row."""
     for scope in Scope:
         await _refused_tools(world, scope)
@@ -115,7 +115,7 @@ def _of(tool: str, world: World) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("scope", Scope)
-async def test_a_tool_reaches_nothing_without_its_scope(scope: Scope):
+async def test_a_tool_without_its_scope_calls_no_service(scope: Scope):
     """Neither the contract nor the process of the server: a worker that starts is not in the store."""
     access = Access("ada", granted([scope]))
     context = RequestContext(cast(Any, Unreachable()), access, start_worker=cast(Any, Unreachable()))
@@ -150,7 +150,7 @@ async def test_a_tool_does_nothing_in_a_list_that_the_token_may_not_use(world: W
         assert isinstance(raised.value, Forbidden | ListForbidden), tool.name
 
 
-async def test_a_refused_form_leaves_the_store_as_it_was(world: World):
+async def test_a_refused_form_does_not_change_the_store(world: World):
     """No refused form changes a row."""
     for scope in (Scope.READ, Scope.APPROVE, Scope.REGISTER, Scope.PUBLISH, Scope.OPERATE):
         await _refused_forms(world, scope)

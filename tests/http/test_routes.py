@@ -44,7 +44,7 @@ def test_unknown_paths_match_nothing(method: str, path: str):
     assert TABLE.matches(scope(method, path)) == (Match.NONE, {})
 
 
-def test_a_known_path_with_another_method_is_a_partial_match():
+def test_a_path_with_another_method_is_a_partial_match():
     assert TABLE.matches(scope("PATCH", "/v1/tasks"))[0] is Match.PARTIAL
 
 

@@ -53,7 +53,7 @@ def test_answers_are_sent_without_the_delay_of_nagle():
         assert listener.proto == socket.IPPROTO_TCP, "asyncio sets TCP_NODELAY only on such sockets; else answers take 40 ms more"
 
 
-def test_the_default_port_is_passed_over_if_it_is_taken(monkeypatch: pytest.MonkeyPatch):
+def test_a_taken_default_port_is_skipped(monkeypatch: pytest.MonkeyPatch):
     with taken() as port:
         monkeypatch.setattr("treadle.interfaces.http.server.DEFAULT_PORT", port)
         found = listen("127.0.0.1", None)
@@ -76,7 +76,7 @@ def test_a_chosen_port_that_is_taken_is_an_error():
         listen("127.0.0.1", port)
 
 
-def test_addresses_that_are_not_here_cannot_be_listened_on():
+def test_an_address_of_another_machine_is_refused():
     with pytest.raises(TreadleError):
         listen("192.0.2.1", 0)
     with pytest.raises(TreadleError):
@@ -127,7 +127,7 @@ async def test_only_headers_of_a_trusted_proxy_are_believed():
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: 1"])
-async def test_a_connection_on_which_no_request_comes_is_closed(sent: bytes):
+async def test_a_connection_without_a_request_is_closed(sent: bytes):
     async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0, open_access=True, head_within=0.1)) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
         writer.write(sent)
@@ -135,7 +135,7 @@ async def test_a_connection_on_which_no_request_comes_is_closed(sent: bytes):
         writer.close()
 
 
-async def test_a_request_that_begins_after_an_answer_has_to_come_too_and_a_long_answer_is_not_cut():
+async def test_request_timeouts_apply_after_a_response_but_not_during_one():
     async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0, open_access=True, head_within=1)) as server:
         task = await engine.enqueue("never")
         reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
@@ -207,7 +207,7 @@ async def test_waiting_ends_when_the_caller_disconnects():
         await ended.wait()
 
 
-async def test_a_request_that_is_being_answered_comes_to_its_end():
+async def test_a_request_in_progress_completes_during_shutdown():
     async with Engine("memory://") as engine:
         asked, go = asyncio.Event(), asyncio.Event()
         now = engine.kernel.store.now
@@ -303,7 +303,7 @@ def test_a_first_start_is_closed_even_through_a_plain_proxy_and_after_the_last_t
     assert [token["name"] for token in treadle.json("token", "list")["tokens"]] == ["local"]
 
 
-def test_open_is_a_choice_that_is_shown_and_stays_on_loopback(treadle: Treadle):
+def test_open_access_is_explicit_visible_and_limited_to_loopback(treadle: Treadle):
     refused = treadle("serve", "--open", "--host", "0.0.0.0", "--json")
     assert (refused.code, refused.error["code"]) == (5, "needs_token")
     treadle.json("token", "create", "ada", "--scope", "admin")

@@ -104,7 +104,7 @@ async def items(engine: Engine, name: str) -> list[tuple[str, str]]:
     return [] if record is None else await engine.kernel.store.records.list_items(record.id, None, 1000)
 
 
-async def test_a_worker_that_lost_its_lease_writes_nothing(engine: Engine) -> None:
+async def test_a_worker_with_a_lost_lease_writes_no_checkpoint(engine: Engine) -> None:
     saver = TreadleSaver(engine)
     graph = counting(saver)
     await engine.enqueue("work")
@@ -153,7 +153,7 @@ async def test_a_thread_belongs_to_its_task_until_that_ends(engine: Engine) -> N
     assert len([key for key, _ in await items(engine, "t") if key.startswith("c/")]) == 2
 
 
-async def test_a_writer_without_a_claim_is_refused_if_the_task_is_retried_meanwhile(engine: Engine) -> None:
+async def test_a_writer_without_a_claim_is_refused_after_a_concurrent_retry(engine: Engine) -> None:
     saver = TreadleSaver(engine)
     task = await engine.enqueue("work")
     with held(await claimed(engine, "first")):
@@ -183,7 +183,7 @@ async def test_concurrent_writers_without_a_claim_lose_no_write(engine: Engine) 
     assert len((await saver.aget_tuple(config)).pending_writes or ()) == 5  # type: ignore[union-attr]
 
 
-async def test_handlers_and_functions_hold_the_threads_that_they_write(memory: Engine) -> None:
+async def test_handlers_and_functions_own_the_threads_that_they_write(memory: Engine) -> None:
     graph = counting(TreadleSaver(memory))
 
     @memory.handler("async")

@@ -106,7 +106,7 @@ async def test_interrupts_become_approvals_and_the_answer_resumes() -> None:
         assert await names(engine, run) == ["input", "add", "review", *["approval", "review"] * 3]
 
 
-async def test_parallel_interrupts_are_asked_together_and_answered_apart() -> None:
+async def test_parallel_interrupts_are_requested_together_and_answered_separately() -> None:
     async def ask(state: Any) -> dict[str, Any]:
         return {"log": [f"{state['n']}: {interrupt(str(state['n']))}"]}
 

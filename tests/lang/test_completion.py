@@ -39,7 +39,7 @@ def _without_ids(node: Any) -> Any:
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_a_program_of_this_compiler_stays_as_it_is(path: Path) -> None:
+def test_a_program_of_this_compiler_is_unchanged(path: Path) -> None:
     program = json.loads(path.read_text())["program"]
     assert complete_program(program) == program
 

@@ -100,7 +100,7 @@ def test_all_errors_are_reported_in_source_order() -> None:
     ]
 
 
-def test_errors_of_several_files_come_in_the_order_of_the_files() -> None:
+def test_errors_of_several_files_follow_the_order_of_the_files() -> None:
     found = compiled("facet B(x: X1)", "facet A(x: X2)\nfacet C(x: X3)")
     assert [(each.source, each.line) for each in found.errors] == [("s1.afl", 1), ("s2.afl", 1), ("s2.afl", 2)]
 

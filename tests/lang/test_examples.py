@@ -16,7 +16,7 @@ WARNINGS = {"later": ["return-not-always", "yield-owner"]}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_compiles_without_a_word(path: Path) -> None:
+def test_an_example_compiles_without_diagnostics(path: Path) -> None:
     result = compile_sources([(path.name, path.read_text(encoding="utf-8"))])
     assert [each.rule for each in result.diagnostics] == WARNINGS.get(path.stem, []), result.render()
     assert len(result.digest) == 64

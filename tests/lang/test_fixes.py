@@ -84,6 +84,6 @@ def test_fixing_ends_and_never_leaves_a_fix_behind() -> None:
         assert fixed.compiled == compile_sources(fixed.sources)
 
 
-def test_a_program_without_mistakes_is_left_alone() -> None:
+def test_a_program_without_mistakes_is_unchanged() -> None:
     fixed = fix_sources([("a.afl", "facet A(x: Long)\n")])
     assert (fixed.sources, fixed.applied) == ((("a.afl", "facet A(x: Long)\n"),), ())

@@ -29,7 +29,7 @@ def num(value: int) -> p.Literal:
         ("+1", "1"),
     ],
 )
-def test_operators_bind_as_the_language_says(written: str, same_as: str) -> None:
+def test_operators_bind_by_the_precedence_of_the_reference(written: str, same_as: str) -> None:
     assert default(written, "v: Json") == default(same_as, "v: Json")
 
 
@@ -111,7 +111,7 @@ def test_an_invalid_declaration_is_a_syntax_error(text: str) -> None:
     assert error(text).rule == "syntax-error"
 
 
-def test_every_step_comes_before_every_yield() -> None:
+def test_steps_precede_yields() -> None:
     found = error("facet F() workflow W() andThen {\n yield W()\n a = F() }")
     assert (found.rule, found.line) == ("step-after-yield", 3)
     assert "`a`" in found.message

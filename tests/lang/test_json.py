@@ -18,7 +18,7 @@ def plain(text: str) -> dict[str, Any]:
     return result.program
 
 
-def test_declarations_come_in_the_order_of_their_kinds() -> None:
+def test_declarations_are_ordered_by_kind() -> None:
     found = plain(
         "workflow W()\nimplicit i = F()\nfacet F()\nevent facet E()\nfacet G()\n"
         "namespace n { schema S { a: Long }\nworkflow W2()\nfacet F2()\nimplicit j = F2() }"

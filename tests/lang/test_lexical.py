@@ -86,7 +86,7 @@ def test_a_qualified_name_has_no_blanks_around_its_dots() -> None:
         ('"// no comment /* none */"', "// no comment /* none */"),
     ],
 )
-def test_strings_decode_known_escapes_and_keep_unknown_ones(written: str, meant: str) -> None:
+def test_strings_decode_defined_escapes_and_keep_others(written: str, meant: str) -> None:
     assert default(written) == p.Literal(meant)
 
 

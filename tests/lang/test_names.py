@@ -85,7 +85,7 @@ def test_mixins_and_implicits_resolve_like_calls() -> None:
     assert loaded.list_implicits("a.M", "b") == ()
 
 
-def test_implicits_of_the_own_namespace_come_first() -> None:
+def test_implicits_of_the_own_namespace_take_precedence() -> None:
     loaded = program("namespace a { facet M(n: Long)\n implicit x = M(n = 1) } namespace b { use a\n implicit y = M(n = 2) }")
     assert [each.name for each in loaded.list_implicits("a.M", "b")] == ["y", "x"]
     assert [each.name for each in loaded.list_implicits("a.M", "a")] == ["x", "y"]

@@ -60,7 +60,7 @@ andThen when { case $.v not in $.l => { yield W(q = 1) } case _ => { } } catch {
 JOINED = ["namespace", "use", "facet", "event", "workflow", "schema", "implicit", "yield", "with", "as", "foreach"]
 
 
-def test_lines_may_be_broken_exactly_where_the_reference_says() -> None:
+def test_lines_may_be_broken_exactly_where_the_reference_allows() -> None:
     """The section "Layout" of docs/reference/afl.md, for every pair of tokens."""
     source = Source("x.afl", EVERYTHING)
     digest = compiled(EVERYTHING).digest

@@ -14,7 +14,7 @@ GOLDEN = sorted((Path(__file__).parents[1] / "golden" / "lang").glob("*.afl"))
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_load_and_dump_lose_nothing(path: Path) -> None:
+def test_a_program_round_trips_through_load_and_dump(path: Path) -> None:
     compiled = compile_sources([(path.name, path.read_text(encoding="utf-8"))])
     loaded = Program.load(compiled.program)
     assert loaded.dump() == compiled.program
@@ -51,7 +51,7 @@ def test_every_statement_is_found_by_its_id() -> None:
     assert loaded.find_node("nothing") is None
 
 
-def test_statements_of_a_block_come_steps_first_and_yields_last() -> None:
+def test_statements_of_a_block_are_ordered_steps_first_and_yields_last() -> None:
     found = program("facet F() workflow W() andThen { sys.log() s = F() yield W() }").facets["W"].blocks[0]
     assert [type(each).__name__ for each in found.statements] == ["Step", "Sys", "Yield"]
 

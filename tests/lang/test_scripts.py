@@ -59,7 +59,7 @@ def test_a_string_that_begins_in_the_first_column_keeps_its_lines() -> None:
     assert script('script "x = 1\ny = 2"').code == "x = 1\ny = 2"
 
 
-def test_the_location_says_on_which_line_the_code_begins() -> None:
+def test_the_location_names_the_first_line_of_the_code() -> None:
     for text, line in (("script { x = 1 }", 1), ("script {\n\n x = 1 }", 3), ("\n\nscript\n{\n x = 1 }", 5)):
         location = script(text).location
         assert location is not None

@@ -45,7 +45,7 @@ def test_it_fills_the_template_checks_the_answer_and_counts_tokens(server, clien
     handler.close()
 
 
-def test_tools_without_a_handler_get_their_input_back(server, client):
+def test_tools_without_a_handler_return_their_input(server, client):
     server.script(uses(("note", {"line": 1})), uses(("answer", {"number": 1})))
     note = {"name": "note", "description": "Takes a note.", "input_schema": {"type": "object"}}
     handler = LLMHandler(client, CONFIG, tool_definitions=[note], returns=NUMBER)
@@ -65,7 +65,7 @@ def test_errors_do_not_reveal_the_key(server, client):
     handler.close()
 
 
-async def test_it_is_a_handler_of_an_engine_too(server):
+async def test_the_prompt_handler_can_be_registered_with_an_engine(server):
     client = anthropic.AsyncAnthropic(api_key="k", base_url=server.url, max_retries=0)
     handler = LLMHandler(client, CONFIG, returns=NUMBER)
     server.script(uses(("answer", {"number": 3})), text("no"))

@@ -91,7 +91,7 @@ def test_a_type_mismatch_is_reported_with_its_path(change, problem):
     assert problem in check_object(PROGRAM, DRAW.returns, GOOD | change)[1]
 
 
-def test_whole_numbers_may_come_as_floats_and_a_facet_without_returns_takes_any_object():
+def test_integral_floats_are_integers_and_a_facet_without_returns_accepts_any_object():
     assert check_object(PROGRAM, DRAW.params, {"depth": 3.0, "wide": True}) == ({"depth": 3, "wide": True}, [])
     assert check_object(PROGRAM, DRAW.params, {"depth": 3.5, "wide": True})[1] == ["depth must be a Long, not the number 3.5"]
     assert check_object(PROGRAM, FREE.returns, {"anything": 1}) == ({"anything": 1}, [])

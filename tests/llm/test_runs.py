@@ -217,7 +217,7 @@ async def test_text_of_the_model_is_visible_in_the_step_while_it_runs(server, ur
         ).returns
 
 
-async def test_workers_take_prompts_from_the_queue_only_if_they_serve_models(server, url):
+async def test_workers_claim_prompts_only_if_they_serve_models(server, url):
     server.script(uses((TARGET, GOOD)))
     if url == "memory://":
         pytest.skip("memory belongs to one engine")

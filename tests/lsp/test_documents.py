@@ -72,7 +72,7 @@ async def test_an_edit_after_astral_characters_and_odd_line_separators_lands_whe
         await editor.change("odd.afl", text)
 
 
-async def test_positions_beyond_the_text_are_moved_to_its_ends(editor: Editor) -> None:
+async def test_positions_beyond_the_text_are_clamped(editor: Editor) -> None:
     await editor.open("beyond.afl", "facet A()\n")
     far = types.Range(types.Position(7, 99), types.Position(9, 0))
     assert await editor.change("beyond.afl", (far, "facet B(x: Nowhere)\n"))

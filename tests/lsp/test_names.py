@@ -99,7 +99,7 @@ async def test_hover_shows_docs_and_types(shop: Editor, marker: str, offset: int
     assert [part for part in parts if part not in text] == [], text
 
 
-async def test_hover_over_nothing_is_empty(shop: Editor) -> None:
+async def test_hover_over_whitespace_is_empty(shop: Editor) -> None:
     assert await hover(shop, "    use") == ""
     assert await hover(shop, "Be brief") == ""
 

@@ -38,7 +38,7 @@ async def test_a_scope_limits_the_tools_offered_over_stdio(treadle: Treadle):
         assert told(await client.call_tool("task_list", {}))["tasks"] == []
 
 
-async def test_a_server_that_is_not_there_is_a_tool_error_and_a_bad_token_too(treadle: Treadle):
+async def test_an_unreachable_server_and_a_bad_token_are_tool_errors(treadle: Treadle):
     with treadle.started("serve", "--json") as serving:
         url = json.loads(serving.first)["url"]
         treadle.json("token", "create", "ada", "--scope", "read")

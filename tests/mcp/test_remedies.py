@@ -83,7 +83,7 @@ async def why(client: Client, some_id: str) -> dict[str, Any]:
         ("mail.Send", "default", "in list default; start"),
     ],
 )
-async def test_a_handler_that_nobody_serves_is_near_one_that_somebody_serves(name: str, task_list: str, expected: str):
+async def test_an_unserved_handler_is_reported_with_a_similar_served_one(name: str, task_list: str, expected: str):
     engine = shop()
     async with session(engine) as client:
         task = await engine.enqueue(name, {}, task_list=task_list)
@@ -92,7 +92,7 @@ async def test_a_handler_that_nobody_serves_is_near_one_that_somebody_serves(nam
         assert expected in reason["text"]
 
 
-async def test_an_unknown_function_or_tool_is_near_a_known_one():
+async def test_an_unknown_function_or_tool_is_reported_with_a_similar_name():
     engine = shop()
     async with session(engine) as client:
         with pytest.raises(NotFound, match=r"did you mean trip\?"):
@@ -154,7 +154,7 @@ async def test_a_failure_of_an_unpublished_flow_leads_to_its_source():
         assert "actions" not in reason
 
 
-async def test_a_signal_that_nothing_waits_for_is_named():
+async def test_an_unexpected_signal_is_reported():
     engine = shop()
     async with session(engine) as client:
         run = await engine.start_function("trip", {})

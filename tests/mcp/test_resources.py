@@ -103,14 +103,14 @@ async def test_resources_and_prompts_keep_to_the_scope():
             await client.get_prompt("run_debug", {"run_id": NOBODY})
 
 
-def test_runs_are_runners_too_and_nothing_else_is():
+def test_runs_can_be_addressed_as_runners():
     found = find_resource("afl://runs/7/steps?after=3")
     assert found is not None
     assert (found[0].name, found[1]) == ("runner steps", {"runner_id": "7", "after": "3"})
     assert find_resource("afl://runsx") is None
 
 
-async def test_prompts_include_diagnostics_and_known_facets():
+async def test_prompts_include_diagnostics_and_declared_facets():
     engine = shop_engine()
     async with engine, in_request_context(engine) as client:
 

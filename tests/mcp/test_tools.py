@@ -269,7 +269,7 @@ async def test_failed_runs_are_counted_then_retried():
         assert (await call("run_bulk", action="cancel", dry_run=False))["done"] == [run_id]
 
 
-async def test_big_values_are_shown_by_their_size_unless_asked_for():
+async def test_big_values_are_shown_by_size_unless_requested():
     async with at_work(shop_engine()) as call:
         payload = {"count": 1, "text": "x" * 10_000}
         task_id = (await call("task_enqueue", name="shop.Price", payload=payload))["id"]

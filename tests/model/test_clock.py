@@ -24,7 +24,7 @@ def test_a_duration_is_whole_milliseconds(duration, expected):
 @pytest.mark.parametrize(
     "duration", [-1, -0.001, math.nan, math.inf, "5 s", None, timedelta(days=-1), MAX_DURATION / 1000 + 1, 10**400, True]
 )
-def test_a_senseless_duration_is_refused(duration):
+def test_an_invalid_duration_is_refused(duration):
     with pytest.raises(InvalidPolicy, match="lease"):
         milliseconds(duration, "lease")
 
@@ -94,7 +94,7 @@ async def test_advancing_wakes_due_sleepers_in_order():
     assert clock.sleeping == 0
 
 
-async def test_sleeping_for_nothing_lets_others_run_and_returns():
+async def test_sleeping_for_zero_seconds_yields_to_other_tasks():
     clock = ManualClock()
     await clock.sleep(0)
     await clock.sleep(-1)
@@ -122,7 +122,7 @@ async def test_time_may_be_advanced_in_another_thread():
     await task
 
 
-def test_sleepers_of_a_loop_that_has_gone_are_forgotten():
+def test_sleepers_of_a_closed_loop_are_dropped():
     """Advancing the clock does not call into the closed loop, which would raise."""
     clock = ManualClock()
     loop = asyncio.new_event_loop()

@@ -25,7 +25,7 @@ def drawn_tree() -> dict[str, str]:
     return parents
 
 
-def test_every_class_is_in_the_drawing_and_hangs_where_it_is_drawn():
+def test_the_drawn_tree_of_errors_is_the_class_hierarchy():
     drawn = drawn_tree()
     assert set(drawn) == set(CLASSES)
     for name, parent in drawn.items():

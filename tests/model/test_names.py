@@ -9,7 +9,7 @@ from treadle.model.names import QueueKey, check_key, check_name, check_pattern, 
 
 
 @pytest.mark.parametrize("name", ["a", "billing.Charge", "ns.sub.Facet", "a-b", "a:b/c", "_x9", "A" * 200])
-def test_a_plain_name_is_taken_as_it_is(name):
+def test_a_plain_name_is_accepted_unchanged(name):
     assert check_name(name) == name
 
 
@@ -28,7 +28,7 @@ def test_a_key_is_any_printable_text(key):
 
 
 @pytest.mark.parametrize("key", ["", "a\n", "\x00", "x" * 513, None, 7, "\ud800"])
-def test_an_odd_key_is_refused(key):
+def test_an_invalid_key_is_refused(key):
     with pytest.raises(InvalidInput, match="unique key"):
         check_key(key, "unique key")
 
@@ -38,7 +38,7 @@ def test_a_short_name_is_the_part_after_the_last_dot():
     assert short_name("Charge") == "Charge"
 
 
-def test_a_queue_is_its_four_parts():
+def test_a_queue_is_identified_by_four_parts():
     assert QueueKey("n", "k", "l", "x") == ("n", "k", "l", "x")
     assert QueueKey._fields == ("namespace", "kind", "task_list", "name")
 

@@ -42,7 +42,7 @@ def test_a_constant_delay_is_a_factor_of_one():
     assert delays(RetryPolicy.of(3, first=timedelta(seconds=2), factor=1)) == [2_000, 2_000, 2_000, None]
 
 
-def test_jitter_takes_up_to_its_share_off():
+def test_jitter_shortens_a_delay_by_up_to_its_share():
     policy = RetryPolicy.of(1, first=10, jitter=0.5)
     assert policy.delay_for(1, 0.0) == 10_000
     assert policy.delay_for(1, 0.5) == 7_500
@@ -84,7 +84,7 @@ def test_an_invalid_policy_is_rejected(fields):
 
 
 @pytest.mark.parametrize("fields", [{"first": -1}, {"first": math.nan}, {"longest": "x"}, {"first": 10, "longest": 5}])
-def test_senseless_durations_of_a_policy_are_refused(fields):
+def test_invalid_durations_of_a_policy_are_refused(fields):
     with pytest.raises(InvalidPolicy):
         RetryPolicy.of(1, **fields)
 
@@ -101,7 +101,7 @@ def test_a_policy_survives_being_stored():
     assert msgspec.json.decode(msgspec.json.encode(policy), type=RetryPolicy) == policy
 
 
-def test_callers_may_give_a_policy_a_number_or_nothing():
+def test_a_retry_policy_may_be_a_policy_a_number_or_none():
     assert as_policy(3) == RetryPolicy(retries=3)
     assert as_policy(NO_RETRY) is NO_RETRY
     assert as_policy(None) is None

@@ -73,7 +73,7 @@ def test_a_transition_outside_the_table_is_impossible():
     assert TASK.possible(TaskState.COMPLETED) == ()
 
 
-def test_the_bits_of_a_hold_are_apart():
+def test_block_reasons_are_distinct_bits():
     bits = [BlockReason.OVER_LIMIT, BlockReason.LIST_PAUSED, BlockReason.RUN_PAUSED, BlockReason.TASK_PAUSED]
     assert sum(bits) == 15
     assert all(bit.bit_count() == 1 for bit in bits)
@@ -92,7 +92,7 @@ def test_the_bits_of_a_hold_are_apart():
         ({"state": "completed", "owner_id": "o", "finished_at": 1}, "completed"),
     ],
 )
-def test_a_task_is_shown_as_people_see_it(fields, shown):
+def test_the_shown_state_of_a_task_is_derived(fields, shown):
     assert Task(id="t", queue_id=1, **fields).shown_state == shown
 
 
@@ -130,7 +130,7 @@ FAIL, REQUEUE = ("pending", "fail", "failed"), ("failed", "requeue", "pending")
         history(("pending", "start", "running"), ("running", "pause", "paused"), state="paused", entity="run"),
     ],
 )
-def test_a_history_that_follows_the_table_holds(sound):
+def test_a_history_that_follows_the_table_is_valid(sound):
     assert check_history(sound) == []
 
 
@@ -159,7 +159,7 @@ def test_a_gap_and_a_repetition_in_the_versions_are_reported():
     assert check_history(twice) == ["task e: transition 1 (retry) should be number 2"]
 
 
-def test_a_transition_of_someone_else_is_reported():
+def test_a_transition_by_another_actor_is_reported():
     transitions = history(RETRY, state="pending").transitions
     assert check_history(EntityHistory("task", "other", "pending", 1, transitions)) == [
         "task other: transition 1 (retry) belongs to task e"

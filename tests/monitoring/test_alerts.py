@@ -207,7 +207,7 @@ async def test_causes_that_fire_together_share_a_message(watch: Watch) -> None:
     assert (told["count"], {each["cause"].split()[0] for each in told["alerts"]}) == (3, {"a", "b", "c"})
 
 
-async def test_a_cause_that_comes_and_goes_neither_fires_nor_resolves(watch: Watch) -> None:
+async def test_a_flapping_cause_neither_fires_nor_resolves(watch: Watch) -> None:
     lists, engine = watch.scene.engine.kernel.lists, watch.scene.engine
     await engine.enqueue("fax", {}, delay=36_000, task_list="slow")
     await engine.alerts.create("r", when="problem", code="list_paused", to=URL, lasts=60)

@@ -106,18 +106,18 @@ async def test_the_resume_seq_never_passes_an_undelivered_event(engine):
     assert events.last_gap_free == transition.seq
 
 
-async def test_many_pages_are_delivered_whole(engine, monkeypatch):
+async def test_many_pages_are_delivered_completely(engine, monkeypatch):
     monkeypatch.setattr("treadle.kernel.reads.events.PAGE", 7)
     ids = [await cancel_one(engine) for _ in range(30)]
     assert [transition.entity_id for transition in await take(engine.events(after=0), 30)] == ids
 
 
-async def test_a_seq_that_is_none_is_refused(engine):
+async def test_an_invalid_seq_is_refused(engine):
     with pytest.raises(InvalidInput):
         engine.events(after=-1)
 
 
-async def test_a_reader_that_is_dropped_leaves_nothing_behind(engine):
+async def test_a_dropped_reader_leaves_no_subscription(engine):
     await cancel_one(engine)
     events = engine.events(after=0)
     async for _ in events:

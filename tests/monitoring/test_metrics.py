@@ -262,7 +262,7 @@ async def test_lists_in_the_store_are_bounded_and_their_depths_add_up(scene: Sce
     assert sum(ready) == MAX_LABEL_VALUES + 5
 
 
-async def test_two_engines_in_a_process_do_not_mix():
+async def test_two_engines_of_a_process_have_separate_metrics():
     one, two = Scene(), Scene("two")
     async with one.engine, two.engine:
         assert one.engine.metrics.registry is not two.engine.metrics.registry
@@ -283,7 +283,7 @@ async def test_a_namespace_shows_only_its_own(tmp_path):
         assert 'namespace="a"' not in text.decode()
 
 
-async def test_a_storm_of_scrapes_is_one_look_at_the_store(scene: Scene, monkeypatch: pytest.MonkeyPatch):
+async def test_concurrent_scrapes_share_one_read_of_the_store(scene: Scene, monkeypatch: pytest.MonkeyPatch):
     looks = []
     count_dead_letters = scene.engine.kernel.store.dead_letters.count
 
@@ -337,7 +337,7 @@ async def test_openmetrics_is_rendered_on_request(scene: Scene):
     assert kind.startswith("text/plain")
 
 
-async def test_every_metric_is_in_the_table_and_named_as_all_are(scene: Scene):
+async def test_every_metric_is_in_the_table_and_follows_the_naming_rule(scene: Scene):
     shown = {metric.name for metric in METRICS}
     async with scene.engine.worker():
         found = {family.name for family in read_text((await scene.engine.metrics.render())[0].decode())}

@@ -171,7 +171,7 @@ async def problems_of(scene: Scene) -> dict[str, StatusProblem]:
 
 
 @pytest.mark.parametrize("code", FAULTS)
-async def test_a_fault_is_named_with_its_remedy_until_its_cause_is_gone(scene: Scene, tmp_path: Path, code: str):
+async def test_a_fault_is_reported_with_its_remedy_until_it_is_fixed(scene: Scene, tmp_path: Path, code: str):
     assert await problems_of(scene) == {}
     cure = await FAULTS[code](scene, tmp_path)
     found = (await problems_of(scene))[code]

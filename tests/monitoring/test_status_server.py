@@ -62,7 +62,7 @@ def serve(engine: Engine, address: str) -> AbstractAsyncContextManager[str]:
     return serve_metrics(engine.metrics, engine.kernel.tokens, engine.kernel.emit, address)
 
 
-async def test_it_answers_get_and_nothing_else(engine: Engine):
+async def test_only_get_requests_are_answered(engine: Engine):
     async with serve(engine, "0") as url:
         await engine.enqueue("x")
         status, kind, text = await asyncio.to_thread(fetch, url)
@@ -107,7 +107,7 @@ async def test_a_port_in_use_is_skipped(engine: Engine):
             assert (await asyncio.to_thread(fetch, second))[0] == 200
 
 
-def test_addresses():
+def test_listen_addresses_are_parsed():
     assert parse_address("9464") == ("127.0.0.1", 9464)
     assert parse_address("0.0.0.0:9464") == ("0.0.0.0", 9464)
     assert parse_address("[::1]:9464") == ("::1", 9464)

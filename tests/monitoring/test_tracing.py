@@ -134,7 +134,7 @@ async def test_retries_are_sibling_spans_with_their_error_type(scene: Scene):
     assert SECRET not in "".join(span.to_json() for span in scene.exporter.get_finished_spans())
 
 
-async def test_a_lost_claim_is_seen(scene: Scene):
+async def test_a_lost_claim_is_recorded_in_its_span(scene: Scene):
     engine = scene.engine
 
     @engine.handler("endless")
@@ -211,7 +211,7 @@ async def test_a_duplicate_enqueue_creates_no_span(scene: Scene):
     assert len(scene.spans("enqueue x")) == 1
 
 
-async def test_all_processes_keep_or_drop_a_trace_alike():
+async def test_all_processes_agree_on_sampling_a_trace():
     """Half of the traces are kept: of each task, all spans or none."""
     scene = Scene(sampler=ParentBased(TraceIdRatioBased(0.5)))
     engine = scene.engine
@@ -247,7 +247,7 @@ async def test_a_provider_that_cannot_make_spans_is_refused():
         engine.kernel.use_tracing()
 
 
-def test_where_spans_go_is_a_setting(monkeypatch: pytest.MonkeyPatch):
+def test_the_span_exporter_is_a_setting(monkeypatch: pytest.MonkeyPatch):
     for name in ("TREADLE_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT", "TREADLE_SERVICE_NAME", "OTEL_SERVICE_NAME"):
         monkeypatch.delenv(name, raising=False)
     assert (load_settings().otlp_endpoint, load_settings().service_name) == ("", "treadle")

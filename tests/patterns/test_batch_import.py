@@ -52,7 +52,7 @@ async def test_bad_rows_are_listed_with_reasons_and_can_be_repaired_and_imported
     assert products() == {f"s{n}": 100 * n for n in range(8) if n != 5} | {"s9": 100}
 
 
-async def test_a_chunk_that_is_repeated_changes_nothing(program: Any):
+async def test_a_repeated_chunk_imports_no_row_twice(program: Any):
     first = program.import_chunk({"path": "in.csv", "first": 0})
     assert program.import_chunk({"path": "in.csv", "first": 0}) == first
     assert (first["imported"], products()) == (2, {"s0": 0, "s1": 100})

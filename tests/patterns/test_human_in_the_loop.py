@@ -57,7 +57,7 @@ async def test_a_second_person_may_decide_after_a_day(program: Any):
 
 
 @pytest.mark.parametrize(("decision", "state"), [("approve", "paid"), ("deny", "denied"), (None, "expired")])
-async def test_the_question_in_afl(decision: str | None, state: str):
+async def test_an_approval_in_afl(decision: str | None, state: str):
     async with Environment() as env:
         paid = []
 

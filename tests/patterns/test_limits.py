@@ -39,7 +39,7 @@ async def test_two_workers_together_stay_below_the_rate(tmp_path: Path):
     assert max(times) - min(times) <= 1200  # and it is used
 
 
-async def test_a_pause_that_the_api_asks_for_is_made():
+async def test_a_requested_retry_after_is_honored():
     program, asked = load("rate_limited_api"), []
 
     async def request(city: str) -> tuple[int, int]:

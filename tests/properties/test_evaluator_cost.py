@@ -68,7 +68,7 @@ def test_failing_and_retrying_one_of_many_items_touches_a_handful_of_rows() -> N
     assert run.writes <= 8
 
 
-def test_retrying_everything_below_a_run_asks_level_by_level() -> None:
+def test_retrying_all_steps_of_a_run_reads_level_by_level() -> None:
     run = StoredRun(PROGRAM, "Deep", limits=Limits(expand=2000))
     run.apply(Started({"list": list(range(300))}))
     run.apply(*(Errored(task.step_id, Problem("x", "no")) for task in list(run.tasks.values())))

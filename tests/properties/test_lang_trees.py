@@ -153,7 +153,7 @@ files = st.lists(items | namespaces, max_size=3).map(lambda found: nodes.File("t
 
 @settings(max_examples=examples(60), deadline=None)
 @given(expressions)
-def test_an_expression_reads_back_as_it_was_printed(expr: nodes.Expr) -> None:
+def test_a_printed_expression_parses_to_the_same_tree(expr: nodes.Expr) -> None:
     file = tree_of(f"facet A(x: Json = {print_expr(expr)})")
     facet = file.items[0]
     assert isinstance(facet, nodes.Facet)
@@ -162,7 +162,7 @@ def test_an_expression_reads_back_as_it_was_printed(expr: nodes.Expr) -> None:
 
 @settings(max_examples=examples(24), deadline=None)
 @given(files)
-def test_a_file_reads_back_as_it_was_printed_and_formatting_changes_nothing(file: nodes.File) -> None:
+def test_a_printed_file_parses_to_the_same_tree_and_is_formatted(file: nodes.File) -> None:
     text = print_file(file)
     assert tree_of(text) == file
     once = format_source(text)

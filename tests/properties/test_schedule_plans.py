@@ -49,7 +49,7 @@ jumps = st.lists(st.integers(-DAY, 2 * DAY), max_size=12)
 
 @settings(max_examples=examples(24), deadline=None)
 @given(calendars, st.sampled_from(STARTS), jumps, st.integers(1, 20))
-def test_with_everything_caught_up_each_tick_fires_once_and_in_order(
+def test_under_catch_up_all_each_tick_fires_once_and_in_order(
     calendar: Calendar, start: int, transitions: list[int], batch: int
 ) -> None:
     catch_up = CatchUp(policy=ALL, limit=1_000_000)

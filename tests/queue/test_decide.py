@@ -50,7 +50,7 @@ def test_a_permanent_failure_finishes_the_task_despite_its_retry_policy():
 
 
 @pytest.mark.parametrize(("failures", "delay_for"), [(0, 1_000), (1, 2_000), (2, 4_000)])
-def test_a_retry_waits_as_the_policy_says_and_counts_a_failure_and_an_attempt(failures, delay_for):
+def test_a_retry_follows_the_policy_and_counts_a_failure_and_an_attempt(failures, delay_for):
     task = a_task(failures=failures)
     settled = settlement(task, Retry(PROBLEM), THREE_RETRIES)
     assert isinstance(settled, Requeue)
@@ -75,7 +75,7 @@ def test_a_retry_without_delay_is_ready_immediately():
     assert settlement(a_task(failures=0), Retry(PROBLEM), RetryPolicy(retries=1, first_for=0)).delay is None
 
 
-def test_jitter_comes_from_the_random_source():
+def test_jitter_uses_the_random_source():
     policy = RetryPolicy(retries=5, jitter=0.5)
     assert settlement(a_task(failures=0), Retry(PROBLEM), policy, jitter_fraction=1.0).delay == 500
 
@@ -90,13 +90,13 @@ def test_waiting_may_leave_a_checkpoint():
     assert settlement(a_task(), Waiting(0, {"at": 2}), NO_RETRY).delay is None
 
 
-def test_waiting_for_nothing_without_progress_waits_a_second():
+def test_a_zero_wait_without_progress_lasts_a_second():
     assert settlement(a_task(), Waiting(0), NO_RETRY).delay == RELEASED_FOR
     assert settlement(a_task(), Waiting(0, {"at": 1}), NO_RETRY).delay == RELEASED_FOR
 
 
 @pytest.mark.parametrize("state", ["pending", "awaiting_external", "awaiting_approval"])
-def test_pausing_holds_the_task_in_its_state(state):
+def test_pausing_keeps_the_state_of_the_task(state):
     settled = settlement(a_task(state=state, blocked_by=BlockReason.OVER_LIMIT), Paused("lunch"), NO_RETRY)
     assert (settled.transition, settled.state, settled.delay) == ("pause", state, None)
     assert settled.blocked_by == BlockReason.OVER_LIMIT | BlockReason.TASK_PAUSED

@@ -71,7 +71,7 @@ PASS = 20_000
     ("rounds", "size"), [(6, 500), pytest.param(50, PASS, marks=[SOAK, pytest.mark.timeout(3600)])], ids=["small", "a million"]
 )
 @pytest.mark.parametrize("kind", SHARED)
-async def test_a_store_that_work_passes_through_stays_as_small_as_it_was(request, tmp_path, kind, rounds, size):
+async def test_a_store_with_retention_does_not_grow(request, tmp_path, kind, rounds, size):
     url = url_of(kind, request, tmp_path)
     clock = SystemClock()
     engine = Engine(url, settings=Settings(keep_completed=0, keep_failed=0), clock=clock)

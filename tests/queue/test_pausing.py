@@ -23,7 +23,7 @@ async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 @pytest.mark.postgres
-async def test_an_attempt_in_progress_ends_and_the_task_is_held_if_it_is_not_done(engine: Engine) -> None:
+async def test_an_attempt_in_progress_ends_and_an_unfinished_task_is_paused(engine: Engine) -> None:
     started, go = asyncio.Queue[int](), asyncio.Event()
 
     @engine.handler("slow", retry=3)

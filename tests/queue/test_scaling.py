@@ -98,7 +98,7 @@ async def test_no_workers_are_requested_for_delayed_limited_or_paused_tasks(scen
     assert (await engine.kernel.reads.desired_workers()).ready == 0
 
 
-async def test_the_slots_per_worker_come_from_live_servers(scene, engine):
+async def test_the_slots_per_worker_are_those_of_live_servers(scene, engine):
     await do(scene, engine, "work", 30)
     await engine.enqueue_many([TaskSpec(name="work") for _ in range(10)])
     await engine.kernel.store.servers.save(server("a", ["work"], 4))

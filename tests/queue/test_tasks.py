@@ -87,7 +87,7 @@ async def test_waiting_for_a_failing_task_raises_its_error(engine: Engine) -> No
     assert (await engine.why(task)).code == "finished_failed"
 
 
-async def test_waiting_may_have_an_end_that_the_task_does_not_share(engine: Engine) -> None:
+async def test_a_timeout_of_the_wait_does_not_end_the_task(engine: Engine) -> None:
     task = await engine.enqueue("echo")
     with pytest.raises(TimeoutError):
         await engine.result(task, timeout=0.01)
@@ -263,7 +263,7 @@ async def test_ending_a_held_task_stops_its_handler_and_is_idempotent(engine: En
             await engine.kernel.queue.end(task.id, Finish("fail", "failed", actor="ann"))
 
 
-async def test_enqueueing_the_same_id_again_changes_nothing_while_it_lives_and_after(engine: Engine) -> None:
+async def test_enqueueing_an_existing_id_is_a_no_op(engine: Engine) -> None:
     spec = TaskSpec(name="echo", payload={"n": 1}, id=engine.kernel.ids.new_id())
     assert [(await engine.enqueue_many([spec]))[0].id for _ in range(2)] == [spec.id] * 2
     async with engine.worker():
@@ -314,7 +314,7 @@ async def test_a_task_past_its_deadline_fails_instead_of_running(engine: Engine)
     assert failed.value.error_code == "deadline_exceeded"
 
 
-async def test_lines_and_servers_are_there_for_people(engine: Engine) -> None:
+async def test_log_lines_and_servers_are_listed(engine: Engine) -> None:
     @engine.handler("talkative")
     def talkative(payload: Any, ctx: Context) -> None:
         ctx.log("half way", pages=3)

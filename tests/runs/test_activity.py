@@ -75,7 +75,7 @@ def define(engine: Engine, working: asyncio.Event) -> dict[str, tuple[str, str]]
 
 
 @pytest.mark.postgres
-async def test_every_kind_of_wait_is_shown_filtered_and_counted_alike(engine: Engine) -> None:
+async def test_every_kind_of_wait_is_shown_filtered_and_counted(engine: Engine) -> None:
     working = asyncio.Event()
     expected = define(engine, working)
     service = Operations(engine, OPEN)

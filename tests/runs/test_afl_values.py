@@ -29,7 +29,9 @@ FLOW = """namespace shop {
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("kind", SHARED)
-async def test_a_run_computes_between_steps_and_knows_null(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+async def test_a_run_evaluates_expressions_and_null_between_steps(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     engine = make_engine(url_of(kind, request, tmp_path))
 
     @engine.handler("shop.Load")

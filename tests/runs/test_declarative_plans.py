@@ -16,7 +16,7 @@ from treadle.model.plans import read_plan, resolve
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("kind", ALL)
-async def test_a_plan_does_its_steps_in_order(kind: str, request: pytest.FixtureRequest, tmp_path: Path):
+async def test_a_plan_executes_its_steps_in_order(kind: str, request: pytest.FixtureRequest, tmp_path: Path):
     async with make_engine(url_of(kind, request, tmp_path)) as engine:
         attempts: list[str] = []
 
@@ -69,7 +69,7 @@ async def test_a_plan_that_fails_is_retried_from_the_step_that_failed():
         assert await scene.engine.run_result(started) == {"one": {"by": "one"}, "two": {"by": "two"}}
 
 
-async def test_a_reference_to_a_field_that_is_not_there_fails_the_run():
+async def test_a_reference_to_a_missing_field_fails_the_run():
     async with function_scene() as scene:
         started = await scene.engine.start_plan(
             [{"name": "one", "handler": "one"}, {"name": "two", "handler": "two", "arguments": {"x": {"$from": "one.nothing"}}}]

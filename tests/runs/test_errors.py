@@ -242,7 +242,7 @@ async def test_an_evaluator_error_is_raised_to_the_operator(hands: Hands, monkey
     await hands.engine.runs.retry(run.id)
 
 
-async def test_a_store_that_cannot_be_read_for_a_moment_costs_no_result(hands: Hands) -> None:
+async def test_a_transient_read_error_loses_no_result(hands: Hands) -> None:
     """A decision made under a claim is committed when the store is back, without running the handler again."""
     run = await hands.engine.start_run(NESTED, "Shop", {"orders": [1, 2]})
     tasks = await hands.claim()

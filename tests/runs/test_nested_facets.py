@@ -82,7 +82,7 @@ async def test_a_row_is_written_once_and_hardly_read(program: Program) -> None:
 
 
 @pytest.mark.parametrize("program", [tree(10), fan(10)], ids=["tree", "fan"])
-async def test_two_processes_that_take_turns_read_only_open_rows_and_their_neighbours(program: Program, tmp_path: Path) -> None:
+async def test_two_alternating_processes_read_only_open_rows_and_their_neighbours(program: Program, tmp_path: Path) -> None:
     rows, counts = await count(program, [f"sqlite:///{tmp_path / 'treadle.db'}"] * 2)
     slices = rows // SLICE + 1
     assert counts.writes <= rows + 40 * slices

@@ -123,7 +123,7 @@ async def test_inputs_that_do_not_fit_are_named_and_nothing_is_stored(memory: Ha
     assert (await memory.engine.kernel.verify()).checked == 0
 
 
-async def test_lenient_takes_everything(memory: Hands) -> None:
+async def test_lenient_starts_accept_any_inputs(memory: Hands) -> None:
     run = await memory.engine.start_run(SHOP, "Checkout", {"amount": "x", "more": 1}, lenient=True, on_failure="finish")
     found = await memory.engine.runs.get_run(run.id)
     assert found.state == "running"
@@ -266,7 +266,7 @@ async def test_a_paused_run_keeps_results_and_continues_only_on_resume(hands: Ha
     await hands.nothing_is_left(run_id)
 
 
-async def test_a_retry_of_a_paused_run_stays_held(memory: Hands) -> None:
+async def test_a_retry_of_a_paused_run_stays_paused(memory: Hands) -> None:
     from treadle.kernel.queue.decide import settlement
     from treadle.model.outcomes import Problem, Retry
     from treadle.model.retry import RetryPolicy
@@ -300,7 +300,7 @@ async def test_a_retry_mixin_repeats_the_handler_until_its_attempts_are_used_up(
         await outputs(memory, run_id)
 
 
-async def test_results_arriving_during_a_resume_are_not_held_forever(memory: Hands) -> None:
+async def test_results_arriving_during_a_resume_are_processed(memory: Hands) -> None:
     """The advancer has seen the run paused; before it commits, the run is resumed."""
     run_id = await start(memory)
     tasks = await memory.claim()
@@ -385,7 +385,7 @@ async def test_a_busy_run_can_be_paused(memory: Hands) -> None:
     assert (await memory.engine.runs.cancel(run_id)).state == "canceled"
 
 
-async def test_two_concurrent_resumes(memory: Hands) -> None:
+async def test_concurrent_resumes_have_one_winner(memory: Hands) -> None:
     run_id = await start(memory)
     await memory.engine.runs.pause(run_id)
     runs = await asyncio.gather(*(memory.engine.runs.resume(run_id) for _ in range(4)))
@@ -553,7 +553,7 @@ async def test_a_fork_keeps_results_that_do_not_depend_on_the_step(hands: Hands)
     await hands.nothing_is_left(forked.id)
 
 
-async def test_a_fork_with_other_inputs(memory: Hands) -> None:
+async def test_a_fork_can_change_inputs(memory: Hands) -> None:
     run_id = await start(memory)
     await memory.work(answer)
     pay = await step_id(memory, run_id, "Checkout.pay")
@@ -588,7 +588,7 @@ async def test_forks_of_failed_canceled_and_running_runs_continue(memory: Hands)
         await memory.nothing_is_left(fork)
 
 
-async def test_a_fork_from_one_item_does_that_item_again(memory: Hands) -> None:
+async def test_a_fork_from_one_item_repeats_that_item(memory: Hands) -> None:
     run = await memory.engine.start_run(EACH, "All", {"items": [1, 2, 3]})
     await memory.work(answer)
     assert await outputs(memory, run.id) == {"outs": [2, 4, 6]}
@@ -620,7 +620,7 @@ async def test_continuing_a_step_twice_is_a_no_op(hands: Hands) -> None:
     await hands.nothing_is_left(run_id)
 
 
-async def test_failing_a_step(memory: Hands) -> None:
+async def test_a_waiting_step_can_be_failed(memory: Hands) -> None:
     run_id = await start(memory)
     assert await memory.engine.runs.fail_step(run_id, await step_id(memory, run_id, "Checkout.pay"), "no money") is True
     assert await memory.engine.runs.fail_step(run_id, await step_id(memory, run_id, "Checkout.pay"), "no money") is False
@@ -660,7 +660,7 @@ async def test_only_waiting_event_steps_can_be_continued_failed_or_updated(memor
         await runs.update_step(run_id, await step_id(memory, run_id, "Checkout.pay"), other)
 
 
-async def test_agents_meet_each_other_and_a_worker_on_one_run(memory: Hands) -> None:
+async def test_agents_and_a_worker_share_one_run(memory: Hands) -> None:
     """Claims, agents' results and operators' actions are serialised; none is lost in the batch of another."""
     run = await memory.engine.start_run(EACH, "All", {"items": list(range(20))})
     tasks = await memory.claim()
@@ -696,7 +696,7 @@ async def test_resume_processes_inbox_results_without_an_advance_task(memory: Ha
     await memory.nothing_is_left(run_id)
 
 
-async def test_resume_replaces_tasks_that_are_gone(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+async def test_resume_replaces_missing_tasks(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     from tests.contract.databases import SqliteInline  # for a look around the store
 
     class Place:

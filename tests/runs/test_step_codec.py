@@ -41,7 +41,7 @@ attributes = st.dictionaries(st.sampled_from(["a", "b", "@blob", "@value"]), jso
 
 @given(params=attributes, returns=attributes, loop=attributes)
 @settings(max_examples=examples(60), deadline=None)
-def test_a_row_comes_back_as_it_was(params: dict[str, Any], returns: dict[str, Any], loop: dict[str, Any]) -> None:
+def test_a_row_round_trips(params: dict[str, Any], returns: dict[str, Any], loop: dict[str, Any]) -> None:
     row = StepRow(
         id=RUN, run_id=RUN, parent_id=RUN, place="W/block-0/a", statement_id="W/0/a", name="a", kind=StepKind.STEP, facet="n.F",
         state=State.EVENT_TRANSMIT, ordinal=3, depth=2, params=params, returns=returns, loop=loop, open=1, failed=2, failed_first=1,

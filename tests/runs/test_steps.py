@@ -113,7 +113,7 @@ async def _recorded(scene: Scene, run_id: str, count: int) -> bool:
     return len(await scene.engine.kernel.functions.recorded(run_id)) == count
 
 
-async def test_a_note_of_a_lost_claim_shows_nothing() -> None:
+async def test_progress_of_a_lost_claim_is_not_shown() -> None:
     async with function_scene() as scene:
         begun = asyncio.Event()
 

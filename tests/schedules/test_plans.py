@@ -18,7 +18,7 @@ def hours(planned: FiringPlan) -> list[float]:
     return [tick / HOUR for tick in planned.fire]
 
 
-def test_nothing_is_due_before_the_next_tick() -> None:
+def test_no_tick_is_due_before_the_next_one() -> None:
     assert plan(HOURLY, CatchUp(), 5 * HOUR, 6 * HOUR - 1) == FiringPlan((), 0, 5 * HOUR, 6 * HOUR)
 
 
@@ -48,7 +48,7 @@ def test_the_latest_is_the_one_that_is_on_time_if_there_is_one() -> None:
     assert (hours(planned), planned.skipped) == ([29], 23)
 
 
-def test_more_than_a_batch_starts_in_several_turns_and_none_is_lost() -> None:
+def test_ticks_beyond_a_batch_start_in_several_attempts() -> None:
     everything = CatchUp(policy=ALL, limit=1000)
     turn = admit(plan(HOURLY, everything, 0, 130 * HOUR).fire, ALLOW, everything, 130 * HOUR, busy=False)
     started = [*turn.start]
@@ -66,7 +66,7 @@ def test_skipped_ticks_are_counted_up_to_a_bound() -> None:
     assert planned.cursor == 1_700_000_000_000 + 365 * DAY
 
 
-def test_a_clock_that_goes_back_fires_nothing_until_it_is_past_the_cursor() -> None:
+def test_a_clock_that_goes_back_fires_no_tick_before_the_cursor() -> None:
     assert plan(HOURLY, CatchUp(policy=ALL), 29 * HOUR, 3 * HOUR) == FiringPlan((), 0, 29 * HOUR, 30 * HOUR)
     assert hours(plan(HOURLY, CatchUp(policy=ALL), 29 * HOUR, 30 * HOUR)) == [30]
 

@@ -210,7 +210,7 @@ def test_the_most_selective_index_is_chosen() -> None:
     assert (found.after, found.before, found.exact) == (8001, 9001, True)
 
 
-def test_states_that_a_query_excludes_are_known_to_its_plan() -> None:
+def test_the_plan_of_a_query_excludes_its_impossible_states() -> None:
     def known(text: str) -> tuple[tuple[str, ...], bool]:
         found = plan(parse(text), 10_000)
         return found.states, found.exact

@@ -153,7 +153,7 @@ def test_leases_follow_the_clock_of_the_calling_process() -> None:
     assert 5000 <= late - early <= 5010
 
 
-def test_a_seed_decides_everything_and_another_one_something_else() -> None:
+def test_a_seed_determines_the_history() -> None:
     def played(seed: int) -> str:
         simulation = Simulation(seed)
 

@@ -152,7 +152,7 @@ async def write_entities(engine: Engine) -> None:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("kind", ALL)
-async def test_everything_works_behind_a_codec(request, tmp_path, kind):
+async def test_every_operation_works_with_a_codec(request, tmp_path, kind):
     async with make(url_of(kind, request, tmp_path), Secret("key")) as engine:
         ends = await do_everything(engine)
         assert (await engine.kernel.verify()).problems == ()
@@ -162,7 +162,7 @@ async def test_everything_works_behind_a_codec(request, tmp_path, kind):
     assert ends["run"] == {"receipt": f"{MARKER} paid"}
 
 
-async def test_nothing_that_users_wrote_is_readable_in_the_file_or_its_log(tmp_path):
+async def test_no_user_text_is_readable_in_the_file_or_its_log(tmp_path):
     path = tmp_path / "treadle.db"
     async with make(f"sqlite:///{path}", Secret("key")) as engine:
         await do_everything(engine)

@@ -134,7 +134,7 @@ def poison(filled: Path, tmp_path: Path) -> Iterator[Poison]:
     connection.close()
 
 
-def test_every_column_of_text_is_known_to_these_tests(poison: Poison) -> None:
+def test_the_tests_cover_every_text_column(poison: Poison) -> None:
     tables = [row[0] for row in poison.query("select name from sqlite_master where type = 'table' and name not like 'sqlite%'")]
     found = {
         (table, name)
@@ -310,7 +310,7 @@ async def test_functions_with_damaged_notes_continue(poison: Poison, tmp_path: P
             assert await engine.run_result(run_id) == {"arrived": True}
 
 
-def test_every_column_that_holds_json_is_verified_or_says_why_not() -> None:
+def test_every_json_column_is_verified_or_has_a_reason() -> None:
     known = {table: set(columns) for table, columns in bodies.TEXTS.items()}
     assert known | {"finished": known["tasks"]} == {
         table: {*columns, "result"} if table == "tasks" else set(columns) for table, columns in scene.TEXTS.items()

@@ -92,7 +92,7 @@ def test_one_host_is_used_unless_it_is_a_standby() -> None:
         "postgresql:///work?host=/tmp&user=ann&password=s3cret&schema=mine",
     ],
 )
-def test_no_password_is_shown(url: str) -> None:
+def test_passwords_are_masked(url: str) -> None:
     address = parse_address(url)
     for shown in (redacted(url), address.shown, repr(address)):
         assert "s3cret" not in shown
@@ -124,7 +124,7 @@ def test_no_password_is_shown(url: str) -> None:
         "postgresql:///work?host=a,b,c&port=1,2&password=s3cret",
     ],
 )
-def test_a_url_that_names_no_store_is_refused_without_telling_its_password(url: str) -> None:
+def test_an_invalid_store_url_is_refused_without_revealing_its_password(url: str) -> None:
     with pytest.raises(InvalidStoreUrl) as caught:
         parse_address(url)
     assert "s3cret" not in str(caught.value)

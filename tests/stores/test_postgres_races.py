@@ -256,7 +256,7 @@ async def test_a_function_does_not_sleep_past_a_concurrent_message(
 
 
 @either_first
-async def test_tasks_added_while_a_run_is_being_paused_are_held(
+async def test_tasks_added_while_a_run_is_being_paused_are_paused(
     ann: PostgresStore, bob: PostgresStore, gate: Gate, ann_first: bool
 ) -> None:
     run = await begin(ann, "a", "b", tasks=("a",))
@@ -274,7 +274,7 @@ async def test_tasks_added_while_a_run_is_being_paused_are_held(
 
 
 @either_first
-async def test_a_place_under_a_limit_that_is_left_while_another_comes_goes_to_one(
+async def test_a_slot_freed_during_an_insert_is_assigned_once(
     ann: PostgresStore, bob: PostgresStore, gate: Gate, ann_first: bool
 ) -> None:
     held = await put_and_claim(ann, limit_key="few", limit=1)
@@ -342,7 +342,7 @@ TOUCHES = list(touching_units(Run(id="", flow_id="", workflow="", root_id="", tr
 
 
 @pytest.mark.parametrize("touch", TOUCHES)
-async def test_a_commit_that_holds_a_ready_task_reports_its_queue(
+async def test_a_commit_that_locks_a_ready_task_reports_its_queue(
     ann: PostgresStore, bob: PostgresStore, gate: Gate, touch: str
 ) -> None:
     run, task = await ready_function(ann)
@@ -359,7 +359,7 @@ async def test_a_commit_that_holds_a_ready_task_reports_its_queue(
     assert [each.id for each in await claim(bob, owner="bob")] == [task.id]
 
 
-async def test_a_commit_that_holds_a_task_over_its_limit_admits_it(ann: PostgresStore, bob: PostgresStore, gate: Gate) -> None:
+async def test_a_commit_that_locks_a_task_over_its_limit_admits_it(ann: PostgresStore, bob: PostgresStore, gate: Gate) -> None:
     held = await put_and_claim(ann, limit_key="few", limit=1)
     run, task = await ready_function(ann, limit_key="few", limit=1)
     blocker = Record(id=ids.new_id(), entity="schedule", state="active")
@@ -375,7 +375,7 @@ async def test_a_commit_that_holds_a_task_over_its_limit_admits_it(ann: Postgres
     assert [each.id for each in await claim(bob, owner="bob")] == [task.id]
 
 
-async def test_a_resume_that_holds_a_ready_task_of_its_run_reports_its_queue(
+async def test_a_resume_that_locks_a_ready_task_of_its_run_reports_its_queue(
     ann: PostgresStore, bob: PostgresStore, gate: Gate
 ) -> None:
     run, task = await ready_function(ann)
@@ -392,7 +392,7 @@ async def test_a_resume_that_holds_a_ready_task_of_its_run_reports_its_queue(
 
 
 @pytest.mark.parametrize("limited", [False, True])
-async def test_a_commit_that_holds_a_task_of_a_queue_with_a_rate_reports_the_queue(
+async def test_a_commit_that_locks_a_task_of_a_queue_with_a_rate_reports_the_queue(
     ann: PostgresStore, bob: PostgresStore, gate: Gate, limited: bool
 ) -> None:
     fields: dict[str, Any] = {"limit_key": "few", "limit": 1} if limited else {}
@@ -424,7 +424,7 @@ async def test_a_claim_takes_the_task_behind_a_locked_one(ann: PostgresStore, ga
     assert [each.id for each in await claim(ann, WORK, OTHER)] == [first.id]
 
 
-async def test_a_wake_up_reports_a_task_that_a_message_woke_meanwhile(ann: PostgresStore, bob: PostgresStore, gate: Gate) -> None:
+async def test_a_wake_up_reports_a_task_woken_concurrently_by_a_message(ann: PostgresStore, bob: PostgresStore, gate: Gate) -> None:
     """The statement locks the task although it is awake by then, so a claim that the message caused skips it."""
     _, task = await ready_function(ann)
     gate.execute("update tasks set wake_at = treadle_now() - 1 where id = %s", task.id)
@@ -471,7 +471,7 @@ async def test_a_checkpoint_of_a_lost_claim_reports_the_ready_task(ann: Postgres
     assert (answer.verdict, answer.queue_ids) == (CLAIM_LOST, (task.queue_id,))
 
 
-async def test_a_worker_without_a_poll_gets_a_task_that_a_signal_held(ann: PostgresStore, gate: Gate) -> None:
+async def test_a_worker_without_polling_receives_a_task_locked_by_a_signal(ann: PostgresStore, gate: Gate) -> None:
     """The worker hears of the task, skips it while a signal's transaction holds it, and hears of it again."""
     run, task = await ready_function(ann)
     blocker = Record(id=ids.new_id(), entity="schedule", state="active")

@@ -38,7 +38,7 @@ def leave(admin: psycopg.Connection[Any], name: str) -> None:
     admin.execute("select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = %s", [name])
 
 
-async def test_a_schema_that_was_used_is_as_new(own, request, tmp_path, postgres_admin):
+async def test_a_reused_schema_is_empty(own, request, tmp_path, postgres_admin):
     used, new = own.take(), own.take()
     as_new = shape(postgres_admin, new)
     assert shape(postgres_admin, used) == as_new

@@ -70,7 +70,7 @@ async def test_the_writable_server_is_used() -> None:
     assert await Network(a=primary(read_only=True), b=standby(), c=primary(started="z")).find() == "c"
 
 
-async def test_a_reconnect_asks_only_the_previous_server() -> None:
+async def test_a_reconnect_probes_only_the_previous_server() -> None:
     network = Network(a=standby(), b=primary(), c=standby())
     assert await network.find(SERVERS[1]) == "b"
     assert network.asked == ["b"]
@@ -110,7 +110,7 @@ async def test_two_names_of_one_server_are_one_server() -> None:
     assert await Network(a=primary(), b=primary(), c=standby()).find() == "a"
 
 
-async def test_a_server_without_a_known_timeline_is_used() -> None:
+async def test_a_server_of_unknown_timeline_is_used() -> None:
     assert await Network(a=standby(), b=primary(None, cluster=None), c=standby()).find() == "b"
 
 

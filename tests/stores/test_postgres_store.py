@@ -78,7 +78,7 @@ async def test_many_processes_may_open_a_new_store_concurrently(postgres_url: st
     await asyncio.gather(*(store.close() for store in stores))
 
 
-async def test_a_migration_takes_as_long_as_it_takes(
+async def test_a_migration_has_no_statement_timeout(
     postgres_url: str, postgres_server: str, postgres_schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Big tables take their time, and who starts meanwhile waits; other statements are answered within seconds or given up."""
@@ -138,7 +138,7 @@ async def test_a_migration_that_fails_leaves_the_schema_at_the_version_before_it
     assert await put_and_claim(store)
 
 
-async def test_a_newer_schema_is_left_alone(
+async def test_a_newer_schema_is_not_changed(
     store: PostgresStore, postgres_url: str, postgres_admin: psycopg.Connection[Any], postgres_schema: str
 ) -> None:
     postgres_admin.execute(f"update {postgres_schema}.treadle_schema set version = 99")
@@ -320,7 +320,7 @@ async def test_the_clock_of_all_connections_can_be_moved(store: PostgresStore) -
 # --- PgBouncer ---
 
 
-async def test_behind_a_transaction_pooler_nothing_is_left_to_the_session(
+async def test_behind_a_transaction_pooler_no_session_state_is_used(
     store: PostgresStore, postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pooled = PostgresStore(f"{postgres_url}&pgbouncer=1", clock=LoopClock())
@@ -404,7 +404,7 @@ ODD = [
 ]
 
 
-async def test_columns_of_short_texts_come_back_as_they_were(store: PostgresStore) -> None:
+async def test_columns_of_short_texts_round_trip(store: PostgresStore) -> None:
     connection = await store._database.connector.connect(HOT)
     try:
         for values in (ODD, ["a", None, "b"], [None, *ODD, None], ["plain", "words"]):

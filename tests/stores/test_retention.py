@@ -59,7 +59,7 @@ async def test_the_task_prunes_and_waits_for_an_hour(tmp_path):
     assert FIRST_PRUNE_FOR < PRUNE_EVERY_FOR
 
 
-async def test_rules_come_from_the_settings(tmp_path):
+async def test_retention_rules_are_read_from_the_settings(tmp_path):
     clock = ManualClock()
     settings = Settings(keep_completed=60, keep_failed=120)
     engine = Engine("memory://", settings=settings, clock=clock)
@@ -72,7 +72,7 @@ async def test_rules_come_from_the_settings(tmp_path):
         assert (await engine.kernel.retention.prune()).trees == 1
 
 
-async def test_a_sqlite_file_gives_its_space_back_when_much_was_pruned(tmp_path):
+async def test_a_sqlite_file_shrinks_after_pruning(tmp_path):
     path = tmp_path / "t.db"
     clock = ManualClock()
     engine = Engine(f"sqlite:///{path}", settings=Settings(), clock=clock)

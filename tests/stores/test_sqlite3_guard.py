@@ -37,7 +37,7 @@ def _linked(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-async def test_a_second_library_is_refused_while_a_store_is_open(way: Callable[[Path], sqlite3.Connection], tmp_path: Path):
+async def test_a_second_sqlite_library_is_refused_while_a_store_is_open(way: Callable[[Path], sqlite3.Connection], tmp_path: Path):
     path = tmp_path / "a store.db"
     store = SqliteStore(str(path), clock=ManualClock())
     await store.open()
@@ -54,7 +54,7 @@ def counted_elsewhere(path: Path) -> str:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
 
-async def test_other_files_memory_and_other_processes_are_not_concerned(tmp_path: Path):
+async def test_other_files_memory_and_other_processes_are_unaffected(tmp_path: Path):
     path = tmp_path / "treadle.db"
     store = SqliteStore(str(path), clock=ManualClock())
     await store.open()

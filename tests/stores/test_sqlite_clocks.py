@@ -111,7 +111,7 @@ async def two(tmp_path: Path) -> AsyncIterator[list[SqliteStore]]:
         await store.close()
 
 
-async def test_the_process_that_started_later_writes_nothing_more(two: list[SqliteStore]) -> None:
+async def test_the_later_process_stops_writing(two: list[SqliteStore]) -> None:
     first, second = two
     lines = [store.servers.lease_connection() for store in two]
 

@@ -43,17 +43,17 @@ async def refused(path: Path, error: type[Exception], words: str) -> None:
         await make(path).open()
 
 
-async def test_a_directory_that_does_not_exist(tmp_path):
+async def test_a_missing_directory_is_reported(tmp_path):
     await refused(tmp_path / "none" / "treadle.db", InvalidStoreUrl, "mkdir -p")
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_look_into_the_memory_of_another_process():
+async def test_an_in_memory_store_of_another_process_is_refused():
     with pytest.raises(SchemaBehind, match="lives and ends with one process"):
         await make(None).open(migrate=False)
 
 
-async def test_a_path_that_is_a_directory(tmp_path):
+async def test_a_directory_as_the_path_is_refused(tmp_path):
     await refused(tmp_path, InvalidStoreUrl, "is a directory")
 
 
@@ -64,7 +64,7 @@ async def test_a_file_that_is_not_a_database_is_refused_and_unchanged(tmp_path):
     assert path.read_text() == "remember the milk\n" * 100
 
 
-async def test_a_damaged_file(tmp_path):
+async def test_a_damaged_file_is_reported(tmp_path):
     path = tmp_path / "treadle.db"
     store = make(path)
     await store.open()
@@ -77,7 +77,7 @@ async def test_a_damaged_file(tmp_path):
         await make(path).open()
 
 
-async def test_a_file_or_directory_that_may_not_be_written(tmp_path, monkeypatch):
+async def test_an_unwritable_file_or_directory_is_reported(tmp_path, monkeypatch):
     path = tmp_path / "treadle.db"
     path.touch()
     monkeypatch.setattr(connect.os, "access", lambda what, mode: Path(what) != path)
@@ -87,7 +87,7 @@ async def test_a_file_or_directory_that_may_not_be_written(tmp_path, monkeypatch
     assert path.read_bytes() == b""
 
 
-async def test_a_database_that_refuses_writes(store):
+async def test_a_read_only_database_is_reported(store):
     await put_one(store)
     before = await everything(store)
     await store._database.writer.call(connect.refuse_writes)
@@ -96,7 +96,7 @@ async def test_a_database_that_refuses_writes(store):
     assert await everything(store) == before
 
 
-async def test_a_file_that_another_process_keeps_locked(store, tmp_path, monkeypatch):
+async def test_a_file_locked_by_another_process_is_reported(store, tmp_path, monkeypatch):
     await put_one(store)
     before = await everything(store)
     monkeypatch.setattr(connect, "BUSY_FOR", 20)
@@ -110,7 +110,7 @@ async def test_a_file_that_another_process_keeps_locked(store, tmp_path, monkeyp
     other.close()
 
 
-async def test_a_file_that_is_locked_when_it_is_opened(tmp_path, monkeypatch):
+async def test_a_file_locked_at_opening_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(connect, "BUSY_FOR", 20)
     other = apsw.Connection(str(tmp_path / "treadle.db"))
     other.execute("begin exclusive; create table other (id)")
@@ -118,7 +118,7 @@ async def test_a_file_that_is_locked_when_it_is_opened(tmp_path, monkeypatch):
     other.close()
 
 
-async def test_a_full_disk(store):
+async def test_a_full_disk_is_reported(store):
     taken = await put_and_claim(store)
     before = await everything(store)
     await store._database.writer.call(lambda connection: connection.pragma("max_page_count", connection.pragma("page_count")))
@@ -129,7 +129,7 @@ async def test_a_full_disk(store):
     assert await settle(store, taken.claim, succeed()) == "done"
 
 
-async def test_rows_that_the_tables_refuse(store):
+async def test_rows_that_violate_a_constraint_are_reported(store):
     taken = await put_and_claim(store)
     before = await everything(store)
     with pytest.raises(InvalidInput, match="nothing was written"):
@@ -137,7 +137,7 @@ async def test_rows_that_the_tables_refuse(store):
     assert await everything(store) == before
 
 
-async def test_a_store_that_is_not_open(tmp_path):
+async def test_calls_on_a_closed_store_raise(tmp_path):
     store = make(tmp_path / "treadle.db")
     with pytest.raises(NotOpen, match="open"):
         await put_one(store)
@@ -154,7 +154,7 @@ async def test_a_store_that_is_not_open(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "9p", "fuse.sshfs"])
-def test_a_network_file_system(tmp_path, kind):
+def test_a_network_file_system_is_refused(tmp_path, kind):
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/vda / ext4 rw 0 0\nserver:/x {str(tmp_path).replace(' ', chr(92) + '040')} {kind} rw 0 0\n")
     with pytest.raises(StoreUnsafe, match=f"network file system.*{kind}"):

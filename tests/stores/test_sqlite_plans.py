@@ -171,12 +171,12 @@ def test_dead_letters_are_counted_in_an_index_alone(full):
     assert any("COVERING INDEX finished_failed_queue" in line for line in plan), plan
 
 
-def test_admitting_sorts_nothing(full):
+def test_admitting_sorts_no_rows(full):
     plan = plan_of(full, load_statements("treadle.stores.sqlite", "limits.sql")["admit"])
     assert not any("FOR ORDER BY" in line for line in plan), plan
 
 
-def test_taking_and_waking_sort_nothing(full):
+def test_claiming_and_waking_sort_no_rows(full):
     statements = load_statements("treadle.stores.sqlite", "tasks.sql")
     for name in ("show_taken", "take", "count_due", "wake_due"):
         assert not any("FOR ORDER BY" in line for line in plan_of(full, statements[name])), plan_of(full, statements[name])

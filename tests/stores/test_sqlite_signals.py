@@ -171,7 +171,7 @@ async def test_a_directory_that_others_may_write_is_not_used(kind, store, open_s
     assert not list(elsewhere.iterdir())
 
 
-async def test_a_lagging_reader_assumes_that_everything_changed(store, open_store):
+async def test_a_lagging_reader_assumes_that_every_queue_changed(store, open_store):
     heard = Heard()
     stop = await store.subscribe(heard)
     other = await open_store()
@@ -220,7 +220,7 @@ async def test_a_commit_signals_other_processes_before_its_caller_has_the_answer
     stop()
 
 
-async def test_a_held_transaction_sends_no_signal_before_it_commits(store, open_store):
+async def test_a_caller_transaction_sends_no_signal_before_it_commits(store, open_store):
     heard = Heard()
     stop = await (await open_store()).subscribe(heard)
     async with open_caller_transaction(store, ManualClock()) as transaction:

@@ -63,7 +63,7 @@ def other(path, store):
     connection.close()
 
 
-async def test_an_idle_worker_takes_no_lock_and_writes_nothing(store, other, clock):
+async def test_an_idle_worker_takes_no_lock_and_writes_no_row(store, other, clock):
     await put_one(store, delay=MINUTE)
     before = data_version(other)
     other.execute("begin immediate")
@@ -76,7 +76,7 @@ async def test_an_idle_worker_takes_no_lock_and_writes_nothing(store, other, clo
     assert data_version(other) == before
 
 
-async def test_leaving_expired_leases_alone_writes_nothing(store, other, clock):
+async def test_skipping_expired_leases_writes_no_row(store, other, clock):
     await put_and_claim(store)
     clock.advance(MINUTE)
     other.execute("begin immediate")
@@ -94,7 +94,7 @@ async def test_the_log_is_written_back_when_it_has_grown(path, store, other, mon
     assert pages < 10 * 20
 
 
-async def test_a_reader_of_an_old_state_only_delays_that(store, other, monkeypatch):
+async def test_an_old_reader_only_delays_the_checkpoint(store, other, monkeypatch):
     monkeypatch.setattr(connect, "CHECKPOINT_PAGES", 20)
     other.execute("begin").fetchall()
     other.execute("select count(*) from tasks").fetchall()
@@ -167,7 +167,7 @@ async def test_a_requested_commit_is_completed_before_closing(path, clock):
     await store.close()
 
 
-async def test_redriven_tasks_share_a_unique_key_no_more(store):
+async def test_redriven_tasks_do_not_share_a_unique_key(store):
     ended = []
     for _ in range(2):
         taken = await put_and_claim(store, unique_key="k")
@@ -178,7 +178,7 @@ async def test_redriven_tasks_share_a_unique_key_no_more(store):
     assert [(await get(store, task.id)).unique_key for task in ended] == ["k", None]
 
 
-async def test_a_lost_unit_leaves_those_around_it_alone(store):
+async def test_a_lost_unit_does_not_affect_other_units(store):
     await put(store, *[new_task() for _ in range(6)])
     tasks = await claim(store)
     await settle(store, tasks[1].claim, succeed())
@@ -192,7 +192,7 @@ async def test_a_lost_unit_leaves_those_around_it_alone(store):
     assert (await get(store, tasks[1].id)).result == "{}"
 
 
-async def test_a_task_too_big_to_be_shown_with_others_is_taken_alone(store):
+async def test_a_large_task_is_claimed_alone(store):
     await put(store, *[new_task(payload='"' + "x" * 100_000 + '"') for _ in range(8)])
     await store._database.writer.call(lambda connection: connection.limit(apsw.SQLITE_LIMIT_LENGTH, 250_000))
     taken = []

@@ -89,7 +89,7 @@ def _policies(value: Any) -> Any:
     return value
 
 
-def test_the_registry_has_the_known_structures() -> None:
+def test_the_registry_lists_every_stored_structure() -> None:
     names = {kind.__name__ for kind in STRUCTURES}
     assert names >= {"RetryPolicy", "ScheduleBody", "WatcherBody", "Item", "Approval", "ApprovalRequest", "StepRow", "Recorded"}
     assert names >= {"ExternalProductionRecord", "ExternalEvent", "TokenBody", "SessionBody", "RequestBody", "StepError", "Vote"}
@@ -107,7 +107,7 @@ def test_an_unknown_field_is_read_kept_and_written_back(kind: type[AnyStored]) -
 
 
 @pytest.mark.parametrize("kind", STRUCTURES, ids=lambda kind: kind.__name__)
-def test_a_structure_without_unknown_fields_is_stored_as_its_known_fields_alone(kind: type[AnyStored]) -> None:
+def test_a_structure_without_unknown_fields_stores_only_its_own_fields(kind: type[AnyStored]) -> None:
     def known(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: known(each) for key, each in value.items() if key not in UNKNOWN}

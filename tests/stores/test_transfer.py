@@ -138,7 +138,7 @@ async def make_scene(request: pytest.FixtureRequest, folder: Path, source: str, 
 
 
 @pytest.mark.postgres
-async def test_an_imported_namespace_has_everything_and_continues(scene: Scene):
+async def test_an_imported_namespace_is_complete_and_continues(scene: Scene):
     header = await scene.export()
     assert await scene.load() == header
     tables = set(header.tables)

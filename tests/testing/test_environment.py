@@ -75,7 +75,7 @@ async def test_a_handler_may_wait_for_another_task() -> None:
         assert await env.result(await engine.enqueue("parent")) == {"mailed": "child"}
 
 
-async def test_people_timers_and_signals() -> None:
+async def test_tests_control_approvals_timers_and_signals() -> None:
     engine, sent = shop()
     sent += ["ada"] * 2
     async with Environment(engine) as env:
@@ -180,7 +180,7 @@ async def test_results_of_handles_have_their_types() -> None:
         assert blocking.result(waiting) == datetime(2027, 1, 2, tzinfo=UTC)
 
 
-def test_programs_without_an_event_loop() -> None:
+def test_the_environment_works_without_an_event_loop() -> None:
     engine, sent = shop()
     sent += ["ada"] * 2
     with BlockingEnvironment(engine) as env:
@@ -287,7 +287,7 @@ def test_replays_name_missing_functions_and_bad_formats(tmp_path: Path) -> None:
         replay(engine, path)
 
 
-def test_the_command_that_records(treadle: Treadle) -> None:
+def test_the_record_command_writes_a_replayable_history(treadle: Treadle) -> None:
     engine = Engine(f"sqlite:///{treadle.folder}/treadle.db")
 
     @engine.function("double")
@@ -338,7 +338,7 @@ async def test_async(treadle_async_env):
 """
 
 
-def test_the_plugin(tmp_path: Path) -> None:
+def test_the_pytest_plugin_provides_its_fixtures(tmp_path: Path) -> None:
     (tmp_path / "test_program.py").write_text(PROGRAM)
     (tmp_path / "test_orders.py").write_text(SNIPPET.read_text())
     plugins = ["-p", "treadle.testing.pytest_plugin", "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider"]

@@ -130,7 +130,7 @@ async def tasks_of(engine: Engine) -> list[Any]:
     return await engine.kernel.store.tasks.list_matching(TaskFilter(kind="handler"), 100)
 
 
-async def test_a_rollback_enqueues_nothing(engine, way, postgres_schema):
+async def test_a_rollback_enqueues_no_task(engine, way, postgres_schema):
     async def give_up() -> None:
         async with way() as enqueue:
             await enqueue("work", {"n": 1}, schema=postgres_schema, idempotency_key="k")
@@ -144,7 +144,7 @@ async def test_a_rollback_enqueues_nothing(engine, way, postgres_schema):
         assert (await enqueue("work", schema=postgres_schema, idempotency_key="k")).created
 
 
-async def test_nothing_is_seen_before_the_commit_and_one_task_after_it(engine, way, postgres_schema):
+async def test_a_task_is_visible_only_after_the_commit(engine, way, postgres_schema):
     async with way() as enqueue:
         made = await enqueue("work", {"n": 1, "text": 'ü\\u0000 "x"'}, schema=postgres_schema)
         assert await tasks_of(engine) == []
@@ -240,7 +240,7 @@ async def test_a_key_of_an_edited_task_counts_as_repeated(engine, way, postgres_
         (("work", {"x": "y" * 2_000_000}), {}),
     ],
 )
-async def test_bad_input_is_refused_before_anything_is_sent(given, options):
+async def test_invalid_input_is_refused_before_any_statement(given, options):
     class Unused:
         def __getattr__(self, name: str) -> Any:
             raise AssertionError("it was used")

@@ -113,7 +113,7 @@ async def test_all_kinds_of_work_exist_exactly_if_the_block_ends(engine, url):
         "insert into orders values (1, 1); delete from tasks",
     ],
 )
-async def test_a_statement_that_could_hurt_the_store_is_refused_and_changes_nothing(engine, statement):
+async def test_a_dangerous_statement_is_refused_without_effect(engine, statement):
     task = await engine.enqueue("work")
     async with engine.transaction() as tx:
         with pytest.raises(Refused):
@@ -173,7 +173,7 @@ async def test_other_writes_wait_for_the_block_and_a_block_that_takes_too_long_i
     assert (await orders(engine), await engine.list_tasks(name="never")) == ([1], [])
 
 
-async def test_the_blocking_engine_has_it_too(url):
+async def test_the_blocking_engine_has_transactions(url):
     def give_up(engine: Any) -> None:
         with engine.transaction() as tx:
             tx.execute("insert into orders values (1)")

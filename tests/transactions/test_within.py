@@ -145,7 +145,7 @@ async def test_all_kinds_of_work_exist_exactly_if_the_transaction_commits(
     postgres_admin.execute(f"drop table {table}")
 
 
-async def test_a_refused_call_changes_nothing_and_the_transaction_continues(engine, driver, postgres_server):
+async def test_a_refused_call_has_no_effect_and_the_transaction_continues(engine, driver, postgres_server):
     await engine.kernel.store.operators.set_list("default", "shut", accepting=False)
     await engine.enqueue("work", {"n": 1}, idempotency_key="k")
     refused: list[tuple[type[TreadleError], str, tuple[Any, ...], dict[str, Any]]] = [

@@ -46,7 +46,7 @@ def test_a_file_is_reported_once_it_has_settled() -> None:
     assert (late.change, late.read) == ("created", ScannedFile("a.csv", 9, 130, "a.csv"))
 
 
-def test_a_clock_that_went_back_begins_to_wait_again() -> None:
+def test_a_clock_that_goes_back_restarts_the_settle_time() -> None:
     waiting = Item(pending=(5, 100, 9000))
     assert look(waiting, (5, 100), now=1000, settle_for=2000).item == Item(pending=(5, 100, 1000))
 
@@ -97,7 +97,7 @@ def test_the_digest_reflects_any_difference() -> None:
     assert len({digest_of(each) for each in [files, *others]}) == 5
 
 
-def test_addresses_are_known_by_content_first_and_by_headers_else() -> None:
+def test_urls_are_compared_by_content_or_else_by_headers() -> None:
     seen = Item(size=3, hash="sha256:a", etag='"1"')
     assert judge_answer("u", None, Fetched(hash="sha256:a", size=3), baseline=True).change is None
     assert judge_answer("u", None, Fetched(hash="sha256:a", size=3), baseline=False).change == "created"

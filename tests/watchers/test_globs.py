@@ -59,7 +59,7 @@ def test_a_glob_of_many_stars_ends_soon_on_a_long_name():
 
 
 @given(st.text("ab*?.", min_size=1, max_size=8), st.text("ab.", max_size=8))
-def test_taking_the_first_place_that_fits_loses_no_match(pattern: str, name: str):
+def test_greedy_matching_of_globs_loses_no_match(pattern: str, name: str):
     if pattern in ("**", ".."):
         return
     letters = {"*": "[^/]*", "?": "[^/]"}

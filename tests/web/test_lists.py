@@ -47,7 +47,7 @@ async def test_rates_caps_policies_and_limits_are_set(visit: Visit):
     assert "handler:greet" in main_of(await visit.page("/lists"))
 
 
-async def test_keys_that_people_make_up_are_escaped(visit: Visit):
+async def test_user_defined_keys_are_escaped(visit: Visit):
     page = await visit.do("/limits", key=HOSTILE, max_running="3")
     assert HOSTILE not in page
     assert "<img" not in page

@@ -34,7 +34,7 @@ async def test_runs_are_listed_counted_and_filtered(visit: Visit):
     assert f"/runs/{run_id}" in await visit.page("/runs?search=Check&kind=workflow")
 
 
-async def test_every_view_of_a_run_is_there(visit: Visit):
+async def test_a_run_has_every_view(visit: Visit):
     run_id = await started(visit, 77)
     for view in ("timeline", "steps", "logs", "transitions", "values"):
         assert "shop.Checkout" in await visit.page(f"/runs/{run_id}?view={view}")
@@ -52,7 +52,7 @@ async def test_a_run_is_paused_resumed_and_canceled(visit: Visit):
     assert "This is not JSON" in await visit.do(f"/runs/{run_id}/rerun", inputs="{")
 
 
-async def test_a_bulk_action_is_shown_before_it_is_done(visit: Visit):
+async def test_a_bulk_action_is_previewed(visit: Visit):
     ids = [await started(visit, amount) for amount in range(3)]
     page = await visit.page("/runs/bulk?action=cancel&workflow=shop.Checkout")
     assert "Cancel 3 runs?" in page

@@ -30,7 +30,7 @@ async def test_a_schedule_is_previewed_created_paused_and_run(visit: Visit):
     assert "No schedules." in await visit.page("/schedules")
 
 
-async def test_a_backfill_is_shown_before_it_is_done(visit: Visit):
+async def test_a_backfill_is_previewed(visit: Visit):
     await visit.do("/schedules", name="nightly", cron="0 3 * * *", kind="task", target="greet")
     (found,) = (await visit.engine.schedules.list()).schedules
     span = "start=2026-01-01T00:00&end=2026-01-04T00:00"

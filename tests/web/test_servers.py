@@ -34,13 +34,13 @@ async def test_events_are_listed_newest_first_and_filtered(visit: Visit):
     assert "No recent event matches" in await visit.page("/events?entity=run")
 
 
-async def test_events_are_live_until_they_are_held_still(visit: Visit):
+async def test_events_are_live_until_paused(visit: Visit):
     assert 'data-live="all"' in await visit.page("/events")
     assert 'data-live=""' in await visit.page("/events?still=1")
     assert 'data-live=""' in await visit.page("/events?after=0")
 
 
-async def test_older_events_are_a_page_away(visit: Visit):
+async def test_older_events_are_on_the_next_page(visit: Visit):
     for _ in range(60):
         made = await visit.engine.enqueue("greet", {"name": "Ada"})
         await visit.engine.kernel.queue.pause(made.id, actor="ann")

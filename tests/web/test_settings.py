@@ -33,7 +33,7 @@ async def test_a_token_without_scopes_is_rejected_with_an_explanation(visit: Vis
     assert (await visit.engine.kernel.tokens.list()).tokens == []
 
 
-async def test_lists_get_rules_of_their_own(visit: Visit):
+async def test_retention_rules_of_a_list_are_set(visit: Visit):
     assert "by default" in await visit.page("/settings/retention")
     page = await visit.do("/settings/retention", task_list="night", completed="2", failed="30")
     assert "night now has its own retention rules." in page

@@ -33,7 +33,7 @@ async def test_no_form_does_anything_without_the_csrf_token_of_its_session(visit
         assert await visit.engine.kernel.store.log.find_last_seq() == last
 
 
-async def test_files_may_be_kept_under_the_address_that_pages_name(visit: Visit):
+async def test_static_files_are_cacheable_under_their_versioned_address(visit: Visit):
     (named, *_) = re.findall(r'href="(/static/treadle\.css[^"]*)"', await visit.page("/"))
     assert "immutable" in (await visit.browser.get(named)).headers["Cache-Control"]
     assert (await visit.browser.get("/static/treadle.css")).headers["Cache-Control"] == "no-store"
@@ -47,7 +47,7 @@ async def test_no_other_files_are_served(visit: Visit, path: str):
     assert (await visit.browser.get(path)).status_code == 404
 
 
-async def test_a_page_that_cannot_be_shown_has_the_status_that_the_call_has(visit: Visit):
+async def test_an_error_page_has_the_status_of_its_call(visit: Visit):
     assert (await visit.browser.get("/runs/x")).status_code == 422
     assert (await visit.browser.get("/runs", headers={"Host": "evil.example"})).status_code == 403
     secret = (await visit.engine.kernel.tokens.create("ada", [Scope.READ], task_lists=["mail"])).secret

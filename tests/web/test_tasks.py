@@ -45,7 +45,7 @@ async def test_the_page_of_a_missing_task_is_not_found(visit: Visit):
     assert (answer.status_code, "There is no task" in answer.text) == (404, True)
 
 
-async def test_pages_run_and_load_nothing_that_is_not_ours(visit: Visit):
+async def test_pages_load_and_execute_only_our_own_files(visit: Visit):
     made = await visit.engine.enqueue("greet", {"name": HOSTILE})
     answer = await visit.browser.get(f"/tasks/{made.id}")
     assert HOSTILE not in answer.text

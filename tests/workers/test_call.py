@@ -113,7 +113,7 @@ async def test_a_sync_function_that_returns_a_coroutine_fails(executor: SystemEx
         Paused(None),
     ],
 )
-async def test_an_invalid_outcome_is_an_unexpected_result(outcome: Any, executor: SystemExecutor) -> None:
+async def test_an_invalid_outcome_fails_as_an_unexpected_result(outcome: Any, executor: SystemExecutor) -> None:
     came_to = await outcome_of(returning(outcome), executor)
     assert isinstance(came_to, Failed)
     assert (came_to.problem.code, came_to.problem.type) == ("unexpected_result", type(outcome).__name__)

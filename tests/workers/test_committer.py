@@ -106,7 +106,7 @@ async def test_a_lone_unit_is_committed_immediately(bench: Bench) -> None:
     assert bench.names() == [["a"]]
 
 
-async def test_units_of_the_same_moment_go_together(bench: Bench) -> None:
+async def test_units_of_one_loop_iteration_share_a_commit(bench: Bench) -> None:
     await asyncio.gather(*(bench.committer.submit(settle_of(name)) for name in "abc"))
     assert bench.names() == [["a", "b", "c"]]
 
@@ -145,7 +145,7 @@ async def test_a_commit_has_a_largest_size_unless_one_unit_is_larger(bench: Benc
     assert [len(batch) for batch in bench.store.batches] == [1, BATCH_ROWS, 1]
 
 
-async def test_halving_finds_the_culprit_and_spares_the_others(bench: Bench) -> None:
+async def test_bisection_isolates_the_failing_unit(bench: Bench) -> None:
     bench.store.bad = {"d"}
     answers = [bench.committer.submit(settle_of(name)) for name in "abcdefg"]
     found = await asyncio.gather(*answers, return_exceptions=True)
@@ -411,7 +411,7 @@ async def test_a_transaction_starts_over_until_its_reads_are_current():
     assert calls == [0, 1, 2]
 
 
-async def test_a_transaction_that_always_comes_second_is_contended():
+async def test_a_transaction_that_always_loses_is_contended():
     calls = []
 
     async def attempt() -> None:

@@ -14,7 +14,7 @@ from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Claim, LogLine
 
 
-def test_it_describes_the_attempt() -> None:
+def test_a_context_describes_the_attempt() -> None:
     ctx = context(attempt=2, claim_version=5, deadline_at=99, checkpoint='{"cursor":3}')
     assert (ctx.task_id, ctx.attempt, ctx.fencing_token, ctx.deadline_at) == (ctx.task.id, 2, 5, 99)
     assert ctx.checkpoint == {"cursor": 3}

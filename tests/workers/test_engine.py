@@ -155,7 +155,7 @@ async def test_work_that_does_not_stop_in_time_is_released_for_others(shared_url
         ]
 
 
-async def test_a_sync_handler_is_asked_to_stop_and_its_late_result_dropped(url: str) -> None:
+async def test_a_sync_handler_gets_a_stop_flag_and_its_late_result_is_dropped(url: str) -> None:
     engine = make_engine(url)
     saw, started = threading.Event(), threading.Event()
 

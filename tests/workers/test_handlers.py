@@ -44,7 +44,7 @@ class Machine:
         (Machine().method, 1),
     ],
 )
-def test_a_handler_is_called_with_as_much_as_it_takes(call: Any, arguments: int) -> None:
+def test_a_handler_receives_the_arguments_that_it_declares(call: Any, arguments: int) -> None:
     assert make_handler("work", call).arguments == arguments
 
 
@@ -84,14 +84,14 @@ def test_an_isolation_that_would_block_or_hang_is_refused(call: Any, isolation: 
 
 
 @pytest.mark.parametrize("name", ["", "has space", "a..b", "ünïcode", "x" * 201, "semi;colon", "trailing.", "\x00", 7])
-def test_odd_names_are_refused(name: Any) -> None:
+def test_invalid_names_are_refused(name: Any) -> None:
     with pytest.raises(InvalidName) as refused:
         make_handler(name, payload_only)
     assert refused.value.code == "invalid_name"
 
 
 @pytest.mark.parametrize("name", ["work", "billing.Charge", "a:b/c-d", "_x1"])
-def test_usual_names_are_taken(name: str) -> None:
+def test_valid_names_are_accepted(name: str) -> None:
     assert make_handler(name, payload_only).name == name
 
 
@@ -116,7 +116,7 @@ def test_invalid_policies_are_rejected(options: dict[str, Any]) -> None:
         make_handler("work", payload_only, **options)
 
 
-def test_without_a_policy_nothing_is_retried() -> None:
+def test_without_a_policy_no_failure_is_retried() -> None:
     assert make_handler("work", payload_only).retry == NO_RETRY
     assert make_handler("work", payload_only, retry=3).retry == RetryPolicy(retries=3)
 

@@ -84,7 +84,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_while_the_worker_beats_nothing_is_loaded(bench: Bench) -> None:
+def test_while_the_worker_sends_heartbeats_no_module_is_loaded(bench: Bench) -> None:
     bench.hold("a")
     for now in range(100):
         bench.table.state.beat_at = now
@@ -107,7 +107,7 @@ def test_after_the_heartbeats_stop_it_renews_due_leases_and_informs_the_worker(b
     assert bench.actor.renewed[2:] == [["old"]]
 
 
-def test_the_keeper_acts_before_an_overdue_lease_expires() -> None:
+def test_the_sidecar_acts_before_an_overdue_lease_expires() -> None:
     for lease in (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0):
         watch, tick = min(1.0, lease / 10), min(1.0, lease / 4)
         limit = silence_limit(lease, watch)
@@ -246,7 +246,7 @@ def test_a_sidecar_that_dies_is_replaced_and_reported(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize("ends_by", ["returning", "raising", "being canceled"])
-async def test_awaiting_step_by_step_changes_nothing(ends_by: str) -> None:
+async def test_awaiting_step_by_step_is_equivalent(ends_by: str) -> None:
     entered = asyncio.Event()
 
     async def handler() -> str:
@@ -285,7 +285,7 @@ def test_the_handler_in_a_thread_is_named() -> None:
     assert handler_in(UNKNOWN, None, 1.0, 2.0) is None
 
 
-def test_a_hold_is_worded_with_its_fix() -> None:
+def test_a_blocked_interpreter_is_reported_with_its_fix() -> None:
     from treadle.kernel.queue.why import hold_text
 
     assert hold_text("a.b", 42.3) == (
@@ -304,7 +304,7 @@ for at in range(1, 1_000_001):
 """
 
 
-def test_a_beat_that_is_being_written_is_the_one_before_or_the_new_one() -> None:
+def test_concurrent_reads_of_a_heartbeat_are_consistent() -> None:
     table = LeaseTable()
     table.open(1.0, LEASE, 1.0, 600.0)
     last = 0.0

@@ -130,7 +130,7 @@ async def test_a_handlers_own_concurrency_leaves_room_for_others(make_shop: Make
     assert narrow.most == 2
 
 
-async def test_no_group_takes_all_the_room_that_becomes_free(make_shop: MakeShop) -> None:
+async def test_no_group_claims_all_freed_slots(make_shop: MakeShop) -> None:
     shop = make_shop(concurrency=1)
     order: list[str] = []
 
@@ -197,7 +197,7 @@ async def test_it_serves_its_own_lists_namespace_and_names_only(make_shop: MakeS
         assert (await shop.get(task_id)).claim_version == 0
 
 
-async def test_a_queue_that_comes_up_later_is_noticed(shop: Workshop) -> None:
+async def test_a_new_queue_is_discovered(shop: Workshop) -> None:
     shop.start()
     await asyncio.sleep(0)
 
@@ -208,7 +208,7 @@ async def test_a_queue_that_comes_up_later_is_noticed(shop: Workshop) -> None:
     assert (await shop.settled(task_id)).state == TaskState.COMPLETED
 
 
-async def test_smaller_priorities_come_first_then_the_oldest(make_shop: MakeShop) -> None:
+async def test_smaller_priorities_are_claimed_first_then_the_oldest(make_shop: MakeShop) -> None:
     shop, order = make_shop(concurrency=1), list[str]()
 
     @shop.handler()
@@ -237,7 +237,7 @@ async def test_canceling_stops_an_async_handler_immediately_and_frees_its_slot(m
     assert shop.events.of(TaskSettled) == []
 
 
-async def test_a_task_canceled_in_the_moment_it_is_taken_does_not_run_and_leaves_nothing_behind(shop: Workshop) -> None:
+async def test_a_task_canceled_while_it_is_claimed_does_not_run(shop: Workshop) -> None:
     @shop.handler()
     async def work(payload: Any) -> None:
         raise AssertionError("must not run")

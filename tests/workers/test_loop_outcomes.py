@@ -30,7 +30,7 @@ async def test_a_result_is_stored_and_the_task_completed(shop: Workshop) -> None
     assert shop.worker.handled == 1
 
 
-async def test_nothing_is_retried_without_a_retry_policy(shop: Workshop) -> None:
+async def test_a_failure_is_final_without_a_retry_policy(shop: Workshop) -> None:
     @shop.handler()
     async def work(payload: Any) -> None:
         raise ValueError("no")
@@ -43,7 +43,7 @@ async def test_nothing_is_retried_without_a_retry_policy(shop: Workshop) -> None
     assert shop.worker.failed == 1
 
 
-async def test_retries_come_after_exactly_1_2_and_4_seconds_and_then_it_fails(shop: Workshop) -> None:
+async def test_retries_follow_after_exactly_1_2_and_4_seconds(shop: Workshop) -> None:
     starts: list[int] = []
 
     @shop.handler(retry=3)
@@ -73,7 +73,7 @@ async def test_the_tasks_policy_wins_over_the_handlers(shop: Workshop) -> None:
     assert task.wake_at == shop.clock.now() + 30_000
 
 
-async def test_a_retry_may_say_when(shop: Workshop) -> None:
+async def test_a_retry_may_set_its_delay(shop: Workshop) -> None:
     @shop.handler(retry=1)
     async def work(payload: Any) -> Retry:
         return Retry(Problem("busy", "the service is busy"), after_for=90_000)
@@ -128,7 +128,7 @@ async def test_a_result_that_cannot_be_stored_fails_the_task(make_shop: Any, res
     assert (task.state, task.error_code) == (TaskState.FAILED, code)
 
 
-async def test_waiting_holds_no_worker_and_gives_its_checkpoint_back(shop: Workshop) -> None:
+async def test_waiting_occupies_no_worker_and_restores_its_checkpoint(shop: Workshop) -> None:
     @shop.handler()
     async def work(payload: Any, ctx: Context) -> Any:
         pages = (ctx.checkpoint or {"pages": 0})["pages"] + 1
@@ -203,7 +203,7 @@ async def test_a_task_that_kills_its_workers_ends_in_the_dead_letters(make_shop:
     assert runs == [7]
 
 
-async def test_a_takeover_below_the_cap_is_run_again(shop: Workshop) -> None:
+async def test_a_takeover_below_the_cap_is_retried(shop: Workshop) -> None:
     @shop.handler()
     async def work(payload: Any, ctx: Context) -> dict[str, Any]:
         return {"attempt": ctx.attempt, "token": ctx.fencing_token}

@@ -19,7 +19,7 @@ from treadle.workers.context import Context
 MakeShop = Callable[..., Workshop]
 
 
-async def test_running_work_is_given_its_grace(make_shop: MakeShop) -> None:
+async def test_running_tasks_get_the_grace_period(make_shop: MakeShop) -> None:
     shop, go_on = make_shop(concurrency=1, grace=10.0), asyncio.Event()
 
     @shop.handler()

@@ -33,7 +33,7 @@ async def outcome_of(function: Callable[..., Any], executor: SystemExecutor, ctx
     return await call(make_handler("work", function, isolation="process", **options), ctx or context(), executor)
 
 
-async def test_it_runs_in_another_process_and_its_lines_and_progress_come_through(executor: SystemExecutor) -> None:
+async def test_an_isolated_handler_reports_log_lines_and_progress(executor: SystemExecutor) -> None:
     lines: list[LogLine] = []
     ctx = context(lines, attempt=2)
     outcome = await outcome_of(isolated.where, executor, ctx)
@@ -47,7 +47,7 @@ async def test_it_runs_in_another_process_and_its_lines_and_progress_come_throug
     assert ctx.progressed
 
 
-async def test_isolated_handlers_have_the_same_outcomes_as_in_process_ones(executor: SystemExecutor) -> None:
+async def test_isolated_and_in_process_handlers_have_the_same_outcomes(executor: SystemExecutor) -> None:
     names = ("slowly", "waiting", "broken", "picky", "final", "leave", "a_list", "not_a_number", "own_type", "trapped")
     outcomes = dict(
         zip(names, await asyncio.gather(*(outcome_of(getattr(isolated, name), executor) for name in names)), strict=True)

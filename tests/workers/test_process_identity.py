@@ -35,7 +35,7 @@ def test_this_process_has_not_ended() -> None:
     assert machine.has_ended(identity) is False
 
 
-def test_a_zombie_has_ended_and_so_has_a_process_that_is_gone(child: subprocess.Popen[bytes]) -> None:
+def test_zombies_and_missing_processes_have_ended(child: subprocess.Popen[bytes]) -> None:
     identity = process_identity(KERNEL, child.pid)
     assert identity is not None
     assert has_ended(identity, KERNEL) is False
@@ -86,7 +86,7 @@ def test_a_process_of_a_host_with_another_name_cannot_be_judged() -> None:
     assert has_ended(f"{kernel_identity('elsewhere')} 1073741824:1", KERNEL) is None
 
 
-def test_a_system_without_proc_is_known_by_its_host_and_network_address(tmp_path: Path) -> None:
+def test_without_proc_a_machine_is_identified_by_host_and_network_address(tmp_path: Path) -> None:
     found = kernel_identity("my host", tmp_path / "proc")
     assert found is None or found.startswith("my-host/")
     (tmp_path / "proc").mkdir()

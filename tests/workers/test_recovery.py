@@ -169,7 +169,7 @@ def _done(outcome: Any) -> Any:
     return msgspec.structs.replace(outcome, status="succeeded")
 
 
-async def test_two_live_workers_take_nothing_from_each_other(shared_url: str) -> None:
+async def test_two_live_workers_do_not_take_over_each_others_tasks(shared_url: str) -> None:
     """The second one has the name of the first, as if it were its successor, and starts while the first is at work."""
     events: list[TelemetryEvent] = []
     started, go = asyncio.Event(), asyncio.Event()
@@ -269,7 +269,7 @@ class Service:
         return ["nightly"]
 
 
-async def test_a_recovery_dry_run_asks_services_without_repairing(url: str) -> None:
+async def test_a_recovery_dry_run_queries_services_without_repairing(url: str) -> None:
     events: list[TelemetryEvent] = []
     engine = Engine(url, settings=Settings(), emit=events.append)
     service = Service()

@@ -186,7 +186,7 @@ PATHS: list[Path] = [
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.__name__)
-async def test_work_that_nobody_can_do_now_is_claimed_with_delays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unserved_work_is_claimed_with_growing_delays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claims: Counter[str] = Counter()
 
     def observe(event: object) -> None:

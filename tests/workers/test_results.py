@@ -113,7 +113,7 @@ async def test_store_errors_do_not_end_the_wait(bench: Bench, trouble: Exception
     assert (await asyncio.wait_for(waiting, BOUND)).id == "a"
 
 
-async def test_callers_that_ask_together_share_a_statement(bench: Bench) -> None:
+async def test_concurrent_lookups_share_a_statement(bench: Bench) -> None:
     bench.shelf.there, bench.shelf.unfinished = {"a"}, {"b"}
     found = await asyncio.gather(*(bench.results.find(name) for name in ("a", "b", "c", "a")))
     assert [task and (task.id, task.finished) for task in found] == [("a", True), ("b", False), None, ("a", True)]
@@ -122,7 +122,7 @@ async def test_callers_that_ask_together_share_a_statement(bench: Bench) -> None
     assert bench.shelf.asked == [3, 1]
 
 
-async def test_a_caller_that_is_canceled_takes_nothing_from_the_others(bench: Bench) -> None:
+async def test_canceling_one_lookup_spares_the_others(bench: Bench) -> None:
     bench.shelf.there = {"a"}
     impatient, patient = (asyncio.ensure_future(bench.results.find("a")) for _ in range(2))
     await asyncio.sleep(0)
@@ -140,7 +140,7 @@ async def test_every_requested_id_of_a_large_batch_is_found(bench: Bench) -> Non
     assert bench.shelf.asked == [1000, 1000, 500]
 
 
-async def test_an_error_reaches_all_waiting_callers_and_not_the_next_one(bench: Bench) -> None:
+async def test_an_error_is_raised_to_all_current_callers_only(bench: Bench) -> None:
     bench.shelf.trouble = StoreUnavailable("away")
     ends = await asyncio.gather(*(bench.results.find(name) for name in "ab"), return_exceptions=True)
     assert [type(end) for end in ends] == [StoreUnavailable, StoreUnavailable]
@@ -149,7 +149,7 @@ async def test_an_error_reaches_all_waiting_callers_and_not_the_next_one(bench: 
 
 
 @pytest.mark.parametrize("later", range(4))
-async def test_callers_that_still_ask_are_canceled_by_the_end(bench: Bench, later: int) -> None:
+async def test_closing_cancels_pending_lookups(bench: Bench, later: int) -> None:
     bench.shelf.held = asyncio.Event()
     asking = asyncio.ensure_future(bench.results.find("a"))
     for _ in range(later + 1):

@@ -61,7 +61,7 @@ async def test_concurrent_scripts_get_their_own_results(runner):
     assert results == [{"n": 2 * n} for n in range(40)]
 
 
-async def test_the_failure_of_one_leaves_the_others_alone(runner):
+async def test_a_failed_script_does_not_affect_others(runner):
     code = "if params['n'] % 2: raise ValueError('odd')\nresult['n'] = params['n']"
     results = await asyncio.gather(*(runner.run(code, {"n": n}) for n in range(10)), return_exceptions=True)
     assert [r["n"] if isinstance(r, dict) else r.message for r in results] == [n if n % 2 == 0 else "odd" for n in range(10)]
@@ -130,7 +130,7 @@ async def test_random_numbers_differ_between_scripts(runner):
     assert one["u"] != two["u"]
 
 
-async def test_other_modules_and_builtins_are_not_there(runner):
+async def test_other_modules_and_builtins_are_unavailable(runner):
     for module in ("os", "sys", "subprocess", "socket", "ctypes", "treadle"):
         with pytest.raises(ScriptError, match=f"cannot import '{module}'") as raised:
             await runner.run(f"import {module}", {})
@@ -150,7 +150,7 @@ async def test_an_error_names_its_type_and_its_line_in_the_afl_source(runner):
     assert isinstance(error, TreadleError)
 
 
-async def test_an_error_inside_a_module_is_shown_where_the_script_called_it(runner):
+async def test_an_error_inside_a_module_is_located_at_its_call_in_the_script(runner):
     with pytest.raises(ScriptError) as raised:
         await runner.run("import json\n\njson.loads('{')", {}, first_line=100)
     assert (raised.value.type, raised.value.line) == ("JSONDecodeError", 102)
@@ -204,7 +204,7 @@ async def test_exit_and_interrupt_are_handled_like_other_errors(runner):
         assert (raised.value.code, raised.value.type, raised.value.line) == ("script_error", kind, 1)
 
 
-async def test_an_error_that_cannot_even_be_shown_is_still_an_error(runner):
+async def test_an_exception_without_a_representation_is_reported(runner):
     code = "class Odd(Exception):\n    def __str__(self):\n        raise ValueError('no')\nraise Odd"
     with pytest.raises(ScriptError, match="cannot be shown") as raised:
         await runner.run(code, {})
@@ -246,14 +246,14 @@ async def test_bad_settings_are_refused():
         ScriptRunner(concurrency=0)
 
 
-async def test_without_an_interpreter_the_error_says_that_it_is_not_the_scripts_fault():
+async def test_a_missing_interpreter_is_not_reported_as_a_script_error():
     for python in ("/nonexistent/python", "/bin/false"):
         async with ScriptRunner(python=python) as runner:
             with pytest.raises(ScriptUnavailable, match="No process"):
                 await runner.run("pass", {})
 
 
-async def test_the_cost_of_a_small_script(runner, record_property):
+async def test_a_small_script_is_fast(runner, record_property):
     """Measured, not judged: machines differ."""
     await runner.warm()
     began = time.perf_counter()

@@ -48,7 +48,7 @@ def children(pid: int) -> list[int]:
         return []
 
 
-async def test_nothing_leaks_from_one_script_to_the_next(runner):
+async def test_scripts_share_no_state(runner):
     spoil = """
 import json, math
 math.pi = 3
@@ -192,7 +192,7 @@ async def test_closing_ends_all_processes_and_later_scripts_are_refused():
     await runner.close()
 
 
-async def test_a_runner_that_ran_nothing_starts_nothing():
+async def test_an_unused_script_runner_starts_no_process():
     before = children(os.getpid())
     async with ScriptRunner():
         assert children(os.getpid()) == before
@@ -227,7 +227,7 @@ def test_killing_the_worker_ends_the_parent_and_all_scripts(how):
     asyncio.run(until(lambda: not any(runs(pid) for pid in pids)))
 
 
-def test_the_parent_loads_nothing_of_treadle():
+def test_the_parent_process_imports_no_module_of_treadle():
     code = "import sys; sys.path.append(sys.argv[1]); import sandbox; print({'treadle', 'asyncio'} & {*sys.modules})"
     place = Path(sys.modules["treadle.workers.scripts"].__file__ or "").parent
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(place)], capture_output=True, text=True)

@@ -18,7 +18,7 @@ def run(slots: Slots, count: int, seconds: float) -> None:
         slots.end(seconds)
 
 
-def test_a_given_concurrency_is_exactly_that() -> None:
+def test_an_explicit_concurrency_is_exact() -> None:
     slots = Slots(7)
     run(slots, 1000, 0.0)
     assert slots.limit == 7
@@ -31,7 +31,7 @@ def test_a_new_worker_starts_with_the_smallest_batch() -> None:
     assert Slots(None).limit == MIN_CONCURRENCY
 
 
-def test_quick_handlers_get_many_slots_soon() -> None:
+def test_quick_handlers_get_many_slots() -> None:
     slots = Slots(None)
     run(slots, 2 * MIN_CONCURRENCY, 0.0001)
     assert slots.limit == 2000
@@ -51,7 +51,7 @@ def test_a_few_slow_handlers_reset_the_batch_to_its_minimum() -> None:
     assert slots.limit == MIN_CONCURRENCY
 
 
-def test_nothing_is_claimed_while_many_handlers_execute() -> None:
+def test_no_task_is_claimed_while_many_handlers_execute() -> None:
     slots = Slots(None)
     run(slots, 1000, 0.0)
     for _ in range(MIN_CONCURRENCY):

@@ -39,7 +39,7 @@ def test_a_process_that_has_ended_is_dead_at_first_sight() -> None:
     assert dead(seen(sighted("b", "p"), sighted("c", "q"), p=True, q=False)) == {"b": PROCESS}
 
 
-def test_a_lost_session_counts_only_when_it_stays_lost() -> None:
+def test_a_lost_session_counts_only_after_confirmation() -> None:
     gone = sighted(has_session=False)
     first = seen(gone)
     assert (dead(first), first.suspects, first.pause) == ({}, {"b": 100.0}, CONFIRM_AFTER)
@@ -68,12 +68,12 @@ def test_a_server_never_declares_itself_dead() -> None:
     assert dead(seen(sighted("a", "p", has_session=False), suspects={"a": 0.0}, p=True)) == {}
 
 
-def test_a_server_that_is_alone_does_not_look_again() -> None:
+def test_a_lone_server_does_not_poll_for_others() -> None:
     assert seen().pause is None
     assert seen(sighted("a", "p"), sighted("old"), sighted("lost", "q", silent_for=30_001), p=False, q=False).pause is None
 
 
-def test_all_servers_together_look_four_times_a_second_at_most() -> None:
+def test_all_servers_together_poll_at_most_four_times_a_second() -> None:
     for count in (2, 4, 10, 100):
         others = [sighted(f"s{number}", "p") for number in range(count - 1)]
         pause = seen(*others, p=False).pause
@@ -176,7 +176,7 @@ async def test_work_that_the_lease_sidecar_freed_is_woken_when_the_sidecar_has_e
     assert (bench.freed, list(bench.events)) == (1, [])
 
 
-async def test_a_lone_server_looks_once_and_again_when_another_one_comes() -> None:
+async def test_a_lone_server_polls_again_when_another_one_registers() -> None:
     bench = Bench()
     await bench.detector.join()
     running = asyncio.create_task(bench.detector.run())
@@ -195,7 +195,7 @@ async def test_a_lone_server_looks_once_and_again_when_another_one_comes() -> No
         running.cancel()
 
 
-async def test_the_death_of_a_known_process_is_seen_without_polling_the_store() -> None:
+async def test_the_death_of_a_local_process_is_detected_without_polling_the_store() -> None:
     bench = Bench()
     bench.store.sightings, bench.ended["p"] = [sighted("b", "p")], False
     running = asyncio.create_task(bench.detector.run())
@@ -249,7 +249,7 @@ async def test_a_server_wrongly_declared_dead_withdraws_its_evidence_for_a_while
     await until(lambda: store.calls.count(("acquire_liveness_lock", "a")) == 3)
 
 
-async def test_a_session_that_could_not_be_opened_is_tried_again() -> None:
+async def test_opening_a_session_is_retried() -> None:
     clock, store = ManualClock(), FakeStore()
     detector = watching(store, clock)
     store.trouble = StoreUnavailable("away")
@@ -268,7 +268,7 @@ async def test_without_fast_takeover_a_server_shows_no_evidence() -> None:
     assert (detector.process, store.calls) == (None, [])
 
 
-async def test_a_server_that_lost_its_session_takes_another_one_with_its_next_heartbeat_until_it_leaves() -> None:
+async def test_a_server_replaces_a_lost_session_with_its_next_heartbeat() -> None:
     store = FakeStore()
     detector = watching(store)
     store.trouble = StoreUnavailable("away")

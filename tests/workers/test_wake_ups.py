@@ -222,7 +222,7 @@ async def test_no_way_to_make_a_task_ready_depends_on_the_poll(both: Both) -> No
     assert (await both.asks.kernel.verify()).problems == ()
 
 
-async def test_the_callers_own_transaction_wakes_a_worker_if_asked(both: Both, postgres_server: str, postgres_schema: str) -> None:
+async def test_a_callers_transaction_wakes_a_worker_on_request(both: Both, postgres_server: str, postgres_schema: str) -> None:
     """The worker does not wait for its next poll."""
     connection = await asyncpg.connect(postgres_server)
     try:

@@ -19,7 +19,7 @@ from treadle.testing import ManualClock
 LEASE_FOR = 60_000
 
 
-def test_equal_progress_of_both_clocks_is_not_a_jump() -> None:
+def test_clocks_that_advance_equally_show_no_jump() -> None:
     guard = JumpGuard(LEASE_FOR)
     for second in range(0, 10_000, 100):
         assert guard.observe(1_000_000 + second * 1000, float(second)) is None
@@ -38,7 +38,7 @@ def test_after_a_jump_of_more_than_half_a_lease_nothing_expires_for_one_lease(ju
 
 
 @pytest.mark.parametrize("jump", [30_000, -30_000, 500])
-def test_a_smaller_jump_changes_nothing(jump: int) -> None:
+def test_a_smaller_clock_jump_is_ignored(jump: int) -> None:
     guard = JumpGuard(LEASE_FOR)
     guard.observe(1_000_000, 0.0)
     assert guard.observe(1_001_000 + jump, 1.0) is None
@@ -145,7 +145,7 @@ async def test_an_idle_waker_polls_a_second_after_its_last_poll_when_notified() 
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_task_that_waited_is_ready_when_its_time_has_come(store: Store, clock: ManualClock) -> None:
+async def test_a_delayed_task_is_ready_at_its_due_time(store: Store, clock: ManualClock) -> None:
     from treadle_conformance.task_steps import claim, put_one
 
     await put_one(store, delay=5000)

@@ -14,7 +14,7 @@ from tests.runs.driver import hands_on
 HISTORIES = sorted(HERE.glob("*.json"))
 
 
-def test_every_history_is_there() -> None:
+def test_every_golden_history_exists() -> None:
     assert {path.stem for path in HISTORIES} >= set(STOPS)
 
 

@@ -26,7 +26,7 @@ async def test_a_page_shows_a_task_finish_without_reloading(screen: Screen):
         await screen.sees('"hello": "Ada"')
 
 
-async def test_pause_acts_immediately_and_cancel_asks_for_confirmation(screen: Screen):
+async def test_pause_acts_immediately_and_cancel_requires_confirmation(screen: Screen):
     made = await screen.engine.enqueue("greet", {"name": "Ada"})
     await screen.go(f"/tasks/{made.id}")
     await screen.page.get_by_role("button", name="Pause").click()
@@ -41,7 +41,7 @@ async def test_pause_acts_immediately_and_cancel_asks_for_confirmation(screen: S
     await screen.sees("greet is now canceled.")
 
 
-async def test_keys_lead_from_page_to_page(screen: Screen):
+async def test_keyboard_shortcuts_navigate_between_pages(screen: Screen):
     """No key is ignored: each page and the help appear."""
     await screen.go("/tasks")
     await screen.page.keyboard.press("g")

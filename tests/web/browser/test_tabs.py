@@ -51,7 +51,7 @@ async def test_twenty_tabs_follow_over_one_connection(screen: Screen):
     await until_waiting(screen.state, 1)
 
 
-async def test_a_hidden_tab_leaves_and_catches_up_when_it_is_shown(screen: Screen):
+async def test_a_hidden_tab_unsubscribes_and_catches_up_when_visible(screen: Screen):
     task = await screen.engine.enqueue("greet")
     await screen.go(f"/tasks/{task.id}")
     await live(screen.page)
@@ -110,7 +110,7 @@ async def test_streams_beyond_the_connections_of_a_browser_are_polled(screen: Sc
 
 
 @pytest.mark.parametrize("clipboard", ["available", "gone", "refused"])
-async def test_the_copy_button_tells_the_truth_and_reverts(screen: Screen, clipboard: str):
+async def test_the_copy_button_reports_success_and_reverts(screen: Screen, clipboard: str):
     if clipboard != "available":
         await screen.page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
     if clipboard == "refused":
