@@ -69,6 +69,12 @@ def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
         effect("note", ctx)
         return {"pid": os.getpid(), "done": "note"}
 
+    @engine.handler("note_batch", batch=3, within=0.05)
+    async def note_batch(payloads: list[Any], contexts: list[Context]) -> list[dict[str, Any]]:
+        for ctx in contexts:
+            effect("note", ctx)
+        return [{"pid": os.getpid(), "done": "note"}] * len(payloads)
+
     @engine.handler("work", retry=5)
     async def work(payload: Any, ctx: Context) -> dict[str, Any]:
         await asyncio.sleep(0.005)  # so that kills hit work in progress

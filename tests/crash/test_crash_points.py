@@ -62,10 +62,12 @@ async def test_an_enqueuer_that_is_killed_and_restarted_stores_each_task_once(sc
     await scene.check(5)
 
 
-@pytest.mark.parametrize("point", sampled(WORKER_POINTS))
-async def test_the_work_of_a_worker_that_dies_is_finished_by_another(scene: Scene, point: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "point"), [*sampled([*product(["note"], WORKER_POINTS)]), *sampled([*product(["note_batch"], WORKER_POINTS[1:])])]
+)
+async def test_the_work_of_a_worker_that_dies_is_finished_by_another(scene: Scene, name: str, point: str) -> None:
     delay, size = (0.05, 60) if point == "wake.after" else (None, 8)  # something to wake, and more than is done before it dies
-    ids = [task.id for task in await scene.engine.enqueue_many([TaskSpec(name="note", delay=delay) for _ in range(size)])]
+    ids = [task.id for task in await scene.engine.enqueue_many([TaskSpec(name=name, delay=delay) for _ in range(size)])]
     count = 1 if point in ("claim.after", "wake.after") else 3
     first = scene.start("worker", "--concurrency", 4, "--crash-at", f"{point}:{count}")
     await scene.died(first)

@@ -81,6 +81,26 @@ def raw_sync(payload: dict[str, Any]) -> dict[str, int]:
     return {"n": len(payload)}
 
 
+@engine.handler("batch", batch=100, within=0.2, key="sku")
+async def batch(orders: list[Order]) -> list[Receipt | Exception]:
+    return [Receipt(order.sku) for order in orders]
+
+
+@engine.handler("batch.sync", batch=100, retry=3)
+def batch_sync(orders: list[Order], contexts: list[Context]) -> list[Receipt]:
+    return [Receipt(order.sku) for order in orders]
+
+
+@engine.handler("batch.raw", batch=10)
+async def batch_raw(payloads: list[dict[str, Any]]) -> list[dict[str, int]]:
+    return [{"n": len(payload)} for payload in payloads]
+
+
+@engine.handler("batch.one", batch=10)  # E
+async def batch_one(order: Order) -> Receipt:
+    return Receipt(order.sku)
+
+
 @engine.handler("maybe")
 async def maybe(order: Order) -> Receipt | Retry | Failed | None:
     return Failed(Problem("never", "never"))
@@ -213,6 +233,10 @@ async def main() -> None:
     assert_type(await engine.enqueue(weigh, order=Order("x"), copies=2), Handle[Parcel])
     assert_type(await engine.enqueue(pack.with_options(delay=60, priority=-1), Order("x")), Handle[Receipt])
     assert_type(await engine.enqueue(print_it, Order("x"), copies=2), Handle[Note])
+    assert_type(await engine.enqueue(batch, Order("x")), Handle[Receipt])
+    assert_type(await engine.enqueue(batch_sync, Order("x")), Handle[Receipt])
+    await engine.enqueue(batch_raw, {"any": 1})
+    await engine.enqueue(batch, [Order("x")])  # E
     await engine.enqueue(raw, {"any": 1})
     await engine.enqueue(raw_sync, {"any": 1})
     await engine.enqueue(nothing)

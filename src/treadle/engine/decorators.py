@@ -6,13 +6,13 @@ comes last keeps only their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
 from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Retry, Succeeded, Waiting
-from treadle.workers.context import Context, HandlerOptions
+from treadle.workers.context import BatchHandlerOptions, Context, HandlerOptions
 from treadle.workers.functions.context import FunctionContext
 from treadle.workers.functions.registry import RegistrationOptions
 from treadle.workers.references import Function, Handler
@@ -38,9 +38,32 @@ _Payload = dict[str, Any]
 _Given = Mapping[str, Any]
 
 
+class BatchDecorator(Protocol):
+    """Registers a batch handler: sync or async code from a list of payloads to a list of results, outcomes and exceptions."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[[list[_Payload]], Coroutine[Any, Any, Sequence[Result | Exception]]], /
+    ) -> Handler[[_Given], Result]: ...
+    @overload
+    def __call__(self, fn: Callable[[list[A]], Coroutine[Any, Any, Sequence[Result | Exception]]], /) -> Handler[[A], Result]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[[list[A], list[Context]], Coroutine[Any, Any, Sequence[Result | Exception]]], /
+    ) -> Handler[[A], Result]: ...
+    @overload
+    def __call__(self, fn: Callable[[list[_Payload]], Sequence[Result | Exception]], /) -> Handler[[_Given], Result]: ...
+    @overload
+    def __call__(self, fn: Callable[[list[A]], Sequence[Result | Exception]], /) -> Handler[[A], Result]: ...
+    @overload
+    def __call__(self, fn: Callable[[list[A], list[Context]], Sequence[Result | Exception]], /) -> Handler[[A], Result]: ...
+
+
 class HandlerDecorator(Protocol):
     """Registers a handler: sync or async code that returns an object."""
 
+    @overload
+    def __call__(self, name: str | None = None, /, *, batch: int, **options: Unpack[BatchHandlerOptions]) -> BatchDecorator: ...
     @overload
     def __call__(self, name: str | None = None, /, **options: Unpack[HandlerOptions]) -> HandlerDecorator: ...
     @overload

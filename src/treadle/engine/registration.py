@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from treadle.api.options import ScheduleOptions
 from treadle.kernel.declarations.records import ProgramDeclarations
 from treadle.model.errors import InvalidInput
-from treadle.workers.context import HandlerOptions, make_handler
+from treadle.workers.context import BatchHandlerOptions, HandlerOptions, make_handler
 from treadle.workers.functions.registry import RegistrationOptions, make_function
 from treadle.workers.references import Function, Handler
 from treadle.workers.signatures import Kind, unwrapped
@@ -36,7 +36,7 @@ class Registration:
         function: FunctionDecorator
     else:
 
-        def handler(self, name=None, /, **options: Unpack[HandlerOptions]):
+        def handler(self, name=None, /, **options: Unpack[BatchHandlerOptions]):
             """Register the decorated function for tasks of that name (default: its own name).
 
             It takes (payload), (payload, ctx) or nothing, or named and annotated arguments, which the payload holds by name. It
@@ -45,6 +45,10 @@ class Registration:
             of concurrent calls in a process. Tasks without a `limit_key` of their own get that of the handler: its limit and rate
             (`kernel.lists`) hold across all handlers and workers that use the key. Sync functions run in threads, or with
             `isolation="process"` in processes that can be killed.
+
+            With `batch=100`, it receives a list of up to 100 payloads, of tasks that become ready `within` that many seconds, and
+            returns a list with a result, an outcome or an exception for each; see `docs/how-to/batches.md`. Tasks of one batch have
+            the same value in the field `key` of their payloads. `concurrency` (default: 4) is the number of concurrent batches.
             """
             return _decorator(name, lambda own, fn: self._add_handler(own, fn, "handler", options))
 
@@ -66,7 +70,7 @@ class Registration:
             """
             return _decorator(name, lambda own, fn: self._add_function(own, fn, options))
 
-    def _add_handler(self, name: str, fn: Any, kind: Kind, options: HandlerOptions) -> Handler[..., Any]:
+    def _add_handler(self, name: str, fn: Any, kind: Kind, options: BatchHandlerOptions | HandlerOptions) -> Handler[..., Any]:
         registry = self.kernel.registry
         handler = make_handler(name, registry.dependencies.wire(unwrapped(fn)), kind=kind, **options)
         registry.add(handler)

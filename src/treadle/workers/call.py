@@ -58,7 +58,7 @@ def origin(error: BaseException) -> BaseException:
     return error.__cause__ if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration) else error
 
 
-class _Raised:
+class Raised:
     """An exception of a call in a thread: a future cannot transport each, e.g. not `StopIteration`."""
 
     __slots__ = ("error",)
@@ -72,12 +72,12 @@ def caught(call: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return call(*arguments)
     except BaseException as error:
-        return _Raised(error)
+        return Raised(error)
 
 
 def result_of(returned: Any) -> Any:
     """Return the result of a call made by `caught`, or raise its exception."""
-    if isinstance(returned, _Raised):
+    if isinstance(returned, Raised):
         raise returned.error
     return returned
 

@@ -23,7 +23,7 @@ from treadle.model.tasks import Claim, LogLine, Task, log_line, progress_text
 from treadle.model.values import Json, decode, shown
 from treadle.workers.effects import AttemptEffects, EffectKernel
 from treadle.workers.injection import Dependencies
-from treadle.workers.signatures import Kind, Signature, adapted, is_async, signature_of, unwrapped
+from treadle.workers.signatures import Kind, Signature, adapted, batch_signature_of, is_async, signature_of, unwrapped
 from treadle.workers.streams import Outlet, Streams, StreamWriter
 
 if TYPE_CHECKING:
@@ -32,11 +32,28 @@ if TYPE_CHECKING:
 
 Isolation = Literal["loop", "thread", "process"]
 
+MAX_BATCH = 1_000
+"""The maximum number of tasks in one batch."""
+BATCH_CALLS = 4
+"""Concurrent calls of a batch handler without a `concurrency`."""
+
 
 class Settled(msgspec.Struct, frozen=True):
     """The result of one of the engine's own handlers that has settled its task itself; `answer` is the store's answer."""
 
     answer: UnitAnswer
+
+
+class BatchOptions(msgspec.Struct, frozen=True):
+    """How a batch handler collects tasks."""
+
+    size: int
+    within_for: int
+    """Maximum wait for more tasks, in milliseconds."""
+    key: str | None
+    """The field of the payload that is the same in one batch."""
+    concurrency: int
+    """Maximum number of concurrent calls in one process."""
 
 
 class RegisteredHandler(msgspec.Struct, frozen=True):
@@ -61,7 +78,8 @@ class RegisteredHandler(msgspec.Struct, frozen=True):
     cancels: RegisteredHandler | None = None
     """For specialists: the handler of tasks that cancel jobs at the external service."""
     signature: Signature | None = None
-    """The arguments and the result of the user's code; None for code of the engine."""
+    """The arguments and the result of the user's code; None for code of the engine. Of a batch handler: those for one task."""
+    batch: BatchOptions | None = None
 
 
 class HandlerOptions(TypedDict, total=False):
@@ -75,6 +93,13 @@ class HandlerOptions(TypedDict, total=False):
     limit_key: str | None
 
 
+class BatchHandlerOptions(HandlerOptions, total=False):
+    """Further options of a batch handler."""
+
+    within: Duration
+    key: str | None
+
+
 def make_handler(
     name: str,
     call: Callable[..., Any],
@@ -85,6 +110,9 @@ def make_handler(
     concurrency: int | None = None,
     isolation: Isolation | None = None,
     limit_key: str | None = None,
+    batch: int | None = None,
+    within: Duration | None = None,
+    key: str | None = None,
     kind: Kind = "raw",
 ) -> RegisteredHandler:
     """Return a validated handler for a function: async on the event loop, sync in a thread, or either in a process."""
@@ -107,11 +135,23 @@ def make_handler(
     policy = as_policy(retry, stored=False) or NO_RETRY
     if isinstance(policy, PolicyWithCode) and chosen == "process":
         raise InvalidPolicy(f"The handler {name} runs in a process, so its exceptions cannot reach should_retry; use on and never.")
-    signature = signature_of(name, call, kind)
+    batching: dict[str, Any] = {}
+    if batch is None:
+        if within is not None or key is not None:
+            raise InvalidPolicy(
+                f"The handler {name} has within= or key=, which belong to batch=: the maximum number of tasks in a batch."
+            )
+        signature = signature_of(name, call, kind)
+        code, arguments = adapted(signature, call, kind), 2 if signature.is_typed else signature.arguments
+    else:
+        if chosen == "process" or kind != "handler":
+            raise InvalidPolicy(f"The batch handler {name} must be a handler that is async or runs in a thread.")
+        signature, arguments = batch_signature_of(name, call)
+        code, batching = call, _batching(batch, within, key, concurrency)
     return RegisteredHandler(
         name,
-        adapted(signature, call, kind),
-        2 if signature.is_typed else signature.arguments,
+        code,
+        arguments,
         chosen,
         policy,
         None if timeout is None else milliseconds(timeout, "timeout", positive=True),
@@ -119,7 +159,19 @@ def make_handler(
         concurrency,
         None if limit_key is None else check_key(limit_key, "limit key"),
         signature=signature,
+        **batching,
     )
+
+
+def _batching(size: int, within: Duration | None, key: str | None, concurrency: int | None) -> dict[str, Any]:
+    from treadle.workers.batches import Batches  # most workers have no batch handlers
+
+    if type(size) is not int or not 1 <= size <= MAX_BATCH:
+        raise InvalidPolicy(f"batch must be a number of tasks from 1 to {MAX_BATCH:,}, not {shown(size)}.")
+    if key is not None and not isinstance(key, str):
+        raise InvalidPolicy(f"key must be the name of a field of the payload, not {shown(key)}.")
+    within_for = 0 if within is None else milliseconds(within, "within")
+    return {"batch": BatchOptions(size, within_for, key, concurrency or BATCH_CALLS), "executes": Batches().execute}
 
 
 class Registry:

@@ -131,6 +131,8 @@ class Claimer:
         """The store's time of the newest claim received here."""
         self.running = 0
         """Tasks in progress."""
+        self._batched = 0
+        """Tasks in progress in batches."""
         self._asked = 0
         """Tasks that a claim on its way may bring."""
         self.is_own: Callable[[str], bool] = lambda task_id: False
@@ -168,11 +170,13 @@ class Claimer:
         """Count a started task."""
         group.running += 1
         self.running += 1
+        self._batched += group.isolation == "batch"
 
     def vacate(self, group: QueueGroup) -> None:
         """Count an ended task: there is room for another."""
         group.running -= 1
         self.running -= 1
+        self._batched -= group.isolation == "batch"
 
     async def claim(self, start: Start) -> bool:
         """Send one claim per group that has room, and start the claimed tasks; return whether there were any."""
@@ -299,6 +303,9 @@ class Claimer:
         return [queue_id for queue_id, queue in unserved.items() if not any(serves(server, queue) for server in live)]
 
     def _group(self, handler: RegisteredHandler) -> QueueGroup:
+        if handler.batch is not None:
+            calls = min(handler.batch.concurrency, self._options.concurrency or handler.batch.concurrency)
+            return self._groups.setdefault(f"handler {handler.name}", QueueGroup(calls * handler.batch.size, "batch"))
         pools = {"thread": self._options.threads, "process": self._options.processes}
         limit = pools.get(handler.isolation)
         key: str = handler.isolation
@@ -312,7 +319,9 @@ class Claimer:
 
     def _free(self, group: QueueGroup) -> int:
         """Return the room for tasks of the group, without those that a claim on its way may bring."""
-        room = self.slots.limit - self.running - self._asked
+        if group.isolation == "batch":  # beside the worker's slots: a batch is one call
+            return (group.limit or 0) - group.running - group.asked
+        room = self.slots.limit - (self.running - self._batched) - self._asked
         if group.limit is not None:
             room = min(room, group.limit - group.running - group.asked)
         if group.isolation == "loop":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
@@ -104,7 +105,7 @@ class QueueGroup:
 
     limit: int | None
     """None: only the worker's own limit."""
-    isolation: Isolation
+    isolation: Isolation | Literal["batch"]
     running: int = 0
     asked: int = 0
     """Tasks that a claim on its way may bring."""

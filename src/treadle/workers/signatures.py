@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ForwardRef, Literal, Union, get_args, get_origin, get_type_hints
 from weakref import WeakKeyDictionary
 
@@ -237,6 +237,43 @@ def signature_of(name: str, fn: Callable[..., Any], kind: Kind = "handler") -> S
     reader = _SignatureReader(name, fn, kind)
     shape = reader.parameters()
     return Signature(name, **shape, **reader.result(lenient=shape.get("names") is None))
+
+
+def batch_signature_of(name: str, fn: Callable[..., Any]) -> tuple[Signature, int]:
+    """Return the signature for one task of a batch handler, and the number of arguments that it takes of (payloads, contexts).
+
+    The code takes and returns lists; `list[Item]` and `list[Result | Exception]` give the types for one task.
+    """
+    reader = _SignatureReader(name, fn, "handler")
+    parameters = list(reader.signature.parameters.values())
+    if not 1 <= len(parameters) <= 2 or any(parameter.kind not in _POSITIONAL for parameter in parameters):
+        raise reader.refused("a batch handler takes (payloads) or (payloads, contexts), which are lists")
+    payload, result = (
+        _element(reader, annotation) for annotation in (parameters[0].annotation, reader.signature.return_annotation)
+    )
+    one = inspect.Parameter("payload", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=payload)
+    reader.signature = inspect.Signature([one], return_annotation=result)
+    return Signature(name, **reader.parameters(), **reader.result(lenient=True)), len(parameters)
+
+
+def _element(reader: _SignatureReader, annotation: Any) -> Any:
+    """Return the type of the elements of a list, without exceptions."""
+    if annotation is _EMPTY:
+        return annotation
+    try:
+        annotation = resolved(reader.fn, annotation)
+    except Unresolved as error:
+        raise reader.refused(f"the annotation of its list {error}") from None
+    if annotation in (Any, object):
+        return _EMPTY
+    origin = get_origin(annotation) or annotation
+    if not (isinstance(origin, type) and issubclass(origin, Sequence)) or issubclass(origin, str):
+        raise reader.refused(f"a batch handler takes and returns lists, not {_shown(annotation)}")
+    (element,) = get_args(annotation)[:1] or (_EMPTY,)
+    if get_origin(element) in (Union, types.UnionType):
+        parts = [part for part in get_args(element) if not (isinstance(part, type) and issubclass(part, BaseException))]
+        element = functools.reduce(lambda left, right: Union[left, right], parts)  # noqa: UP007
+    return element
 
 
 class _SignatureReader:
