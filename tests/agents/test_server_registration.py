@@ -121,7 +121,7 @@ def test_a_server_is_saved_pinged_and_listed_through_the_store(persistence):
 def test_a_loop_that_cannot_continue_leaves_the_server_in_error(memory):
     class Broken(AgentPoller):
         def prepare(self) -> None:
-            raise StoreUnavailable("nothing works")
+            raise StoreUnavailable("nothing works", rejected=True)  # anything else is tried again
 
     poller = Broken(memory, Evaluator(memory))
     with pytest.raises(StoreUnavailable):

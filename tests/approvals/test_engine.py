@@ -348,7 +348,7 @@ async def test_a_webhook_of_an_approval_is_used_only_if_allowed(url: str) -> Non
         for name, place in (("good", f"{receiver.url}/hooks/a"), ("bad", f"{receiver.url}/hooks-of-others?secret=1")):
 
             @engine.handler(name)
-            async def ask(payload: Any, ctx: Context, place: str = place) -> Any:
+            async def ask(ctx: Context, place: str = place) -> Any:
                 return AwaitingApproval(ApprovalRequest.of("Refund?", notify=place))
 
         async with engine, engine.worker():

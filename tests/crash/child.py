@@ -107,8 +107,8 @@ def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
             await asyncio.sleep(0.01)
         return {"pid": os.getpid()}
 
-    @engine.handler("blocked_by")
-    async def blocked_by(payload: Any, ctx: Context) -> dict[str, Any]:
+    @engine.handler("hold")
+    async def hold(payload: Any, ctx: Context) -> dict[str, Any]:
         """Says when it begins and ends; in between, others have time to do wrong."""
         effect("begin", ctx)
         await asyncio.sleep(payload["seconds"])  # others have time to do wrong

@@ -16,7 +16,7 @@ PROCESSES, WORKERS = 4, 2
 
 
 async def fill(scene: Scene, count: int, seconds: float) -> list[str]:
-    spec = TaskSpec(name="blocked_by", payload={"seconds": seconds}, limit_key="customer:42", limit=LIMIT)
+    spec = TaskSpec(name="hold", payload={"seconds": seconds}, limit_key="customer:42", limit=LIMIT)
     return [task.id for task in await scene.engine.enqueue_many([spec] * count)]
 
 
@@ -56,7 +56,7 @@ async def test_eight_claimers_in_four_processes_never_hold_more_than_the_limit(s
 
 async def test_the_slot_of_a_crashed_holder_is_freed_with_its_lease(scene: Scene) -> None:
     task_ids = await fill(scene, 30, 0.0)
-    slow = await scene.engine.enqueue("blocked_by", {"seconds": 3600}, limit_key="customer:42", priority=-1, unique_key="slow")
+    slow = await scene.engine.enqueue("hold", {"seconds": 3600}, limit_key="customer:42", priority=-1, unique_key="slow")
     doomed = await scene.start_worker()
     await until(lambda: any(task_id == slow.id for _, task_id, _, _ in scene.effects("begin")), doomed)
     doomed.send(signal.SIGKILL)

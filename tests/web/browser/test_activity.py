@@ -64,7 +64,7 @@ async def test_runs_show_their_activity_and_are_filtered_and_counted_by_it(scree
         await screen.sees("in 3 d")
         await screen.sees("go", "tbody")
         await screen.page.get_by_role("link", name="sleeping 2").click()
-        await screen.page.wait_for_url("**doing=sleeping**")
+        await screen.page.wait_for_url("**activity=sleeping**")
         assert await screen.page.locator("tbody tr").count() == 2
         await screen.go(f"/runs/{lost}?view=steps")
         await screen.sees("attempt 1 on worker", ".tree")
