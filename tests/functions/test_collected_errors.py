@@ -61,6 +61,19 @@ async def in_a_gather(ctx: Any, errors: list[Exception], call: Callable[..., Awa
     await ctx.gather(*[attempt(number) for number in range(CALLS)])
 
 
+async def in_gathers_within_a_gather(ctx: Any, errors: list[Exception], call: Callable[..., Awaitable[Any]]) -> None:
+    async def half(numbers: range) -> None:
+        await ctx.gather(*[attempt(number) for number in numbers])
+
+    async def attempt(number: int) -> None:
+        try:
+            await call(ctx, number)
+        except (TaskFailed, RunFailed) as error:
+            errors.append(error)
+
+    await ctx.gather(half(range(CALLS // 2)), half(range(CALLS // 2, CALLS)))
+
+
 async def one_after_another(ctx: Any, errors: list[Exception], call: Callable[..., Awaitable[Any]]) -> None:
     for number in range(CALLS):
         try:
@@ -94,16 +107,17 @@ def from_the_last(errors: list[Exception]) -> Exception:
 RAISED = [with_their_number, with_the_errors, as_a_group, the_first, from_the_last]
 
 
+@pytest.mark.parametrize("gathers", [in_a_gather, in_gathers_within_a_gather], ids=lambda gathers: gathers.__name__)
 @pytest.mark.parametrize("call", [_call, _child], ids=["call", "child"])
 @pytest.mark.parametrize("raised", RAISED, ids=lambda raised: raised.__name__)
-async def test_a_retry_repeats_all_calls_that_failed_in_a_gather(raised: Any, call: Any) -> None:
+async def test_a_retry_repeats_all_calls_that_failed_in_a_gather(raised: Any, call: Any, gathers: Any) -> None:
     async with Environment() as env:
         work = Work(env.engine)
 
         @env.engine.function("batch")
         async def batch(payload: dict[str, Any], ctx: Any) -> Any:
             errors: list[Exception] = []
-            await in_a_gather(ctx, errors, call)
+            await gathers(ctx, errors, call)
             last = await ctx.step(work.after, name="after")
             if errors:
                 raise raised(errors)

@@ -275,19 +275,13 @@ def failed_beside(failed: Sequence[Recorded], recorded: Sequence[Recorded]) -> l
     if not failed:
         return others
     gathers = {gather for step in failed if (gather := _gather_of(step.place))}
-    beside = [step for step in others if _gather_of(step.place) in gathers]
-    return [
-        step
-        for step in beside
-        if not any(
-            other.place.startswith(step.place.rpartition(".")[0] + ".") and is_after(other.place, step.place) for other in steps
-        )
-    ]
+    within = [step for step in steps if _gather_of(step.place) in gathers]
+    return [step for step in others if step in within and not any(is_after(other.place, step.place) for other in within)]
 
 
 def _gather_of(place: str) -> str:
-    """The place of the gather that the branch of a step belongs to; empty: the step is in no branch."""
-    return place.rsplit(".", 2)[0] if place.count(".") > 1 else ""
+    """The place of the outermost gather around a step, which may have others in its branches; empty: the step is in none."""
+    return place.partition(".")[0] if place.count(".") > 1 else ""
 
 
 def is_finished(recorded: Recorded) -> bool:
