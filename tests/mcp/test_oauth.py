@@ -275,6 +275,18 @@ async def test_odd_headers_of_tokens_are_answered_and_no_error_of_the_server(app
             assert answer.status_code == 401, (name, value, answer.text)
 
 
+@pytest.mark.parametrize("nested", ["[" * 4000 + "]" * 4000, '{"a":' * 1500 + "1" + "}" * 1500], ids=["arrays", "objects"])
+@pytest.mark.parametrize("part", ["header", "claims", "signed claims", "claim"])
+async def test_deeply_nested_parts_of_tokens_are_refused(app: Starlette, issuer: Issuer, part: str, nested: str):
+    good = issuer.token(app.state.treadle.engine.kernel.clock.now() // 1000, RESOURCE)
+    head, body, signature = good.split(".")
+    claims = nested if part == "signed claims" else json.dumps(claims_of(good)).removesuffix("}") + f', "scp": {nested}}}'
+    deep = base64.urlsafe_b64encode(nested.encode()).rstrip(b"=").decode()
+    token = {"header": f"{deep}.{body}.{signature}", "claims": f"{head}.{deep}.{signature}"}.get(part) or signed(issuer, claims)
+    async with client_of(app) as http:
+        assert (await http.get("/session", headers={"Authorization": f"Bearer {token}"})).status_code == 401
+
+
 def claims_of(token: str) -> dict[str, Any]:
     return decoded(token.split(".")[1])
 
@@ -287,7 +299,7 @@ def encoded(value: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
 
 
-def signed(issuer: Issuer, claims: dict[str, Any]) -> str:
+def signed(issuer: Issuer, claims: dict[str, Any] | str) -> str:
     """A token of the issuer with any claims, which a library might refuse to sign."""
     header = {"alg": "ES256", "kid": issuer.key.kid, "typ": "at+jwt"}
-    return jws.serialize_compact(header, json.dumps(claims).encode(), issuer.key)
+    return jws.serialize_compact(header, (claims if isinstance(claims, str) else json.dumps(claims)).encode(), issuer.key)

@@ -266,7 +266,7 @@ class Issuer:
             rules.validate(claims)
         except ExpiredTokenError:
             raise Unauthorized("expired") from None
-        except (JoseError, ValueError, TypeError, OSError) as error:
+        except (JoseError, ValueError, TypeError, OSError, RecursionError) as error:
             _LOG.info("a token of the OAuth issuer was refused: %s", type(error).__name__)
             raise Unauthorized("wrong") from None
         subject, expires = claims["sub"], claims["exp"]
