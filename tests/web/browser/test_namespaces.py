@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -106,6 +107,25 @@ async def test_one_namespace_has_no_switcher(browser: Browser, tmp_path: Path, n
     async with logged_in(browser, tmp_path, *names) as (screen, _):
         await expect(page_title(screen.page)).to_be_visible()
         await expect(switcher(screen.page)).to_have_count(0)
+
+
+async def test_tabs_of_many_namespaces_share_the_connections_of_a_browser(browser: Browser, tmp_path: Path):
+    names = [f"n{number}" for number in range(8)]
+    async with logged_in(browser, tmp_path, *names) as (screen, secrets):
+        tabs = {}
+        for name in names:
+            tabs[name] = await screen.page.context.new_page()
+            await tabs[name].goto(f"{screen.url}/ns/{name}/login")
+            await log_in(tabs[name], secrets[name])
+            await tabs[name].wait_for_url(f"{screen.url}/ns/{name}/")
+            await tabs[name].goto(f"{screen.url}/ns/{name}/tasks")
+        for name, tab in tabs.items():
+            await expect(tab.locator("[data-live-state]")).to_have_text(re.compile("live|polling"))
+            async with Engine(f"sqlite:///{tmp_path / f'{name}.db'}", settings=Settings(namespace=name)) as engine:
+                await engine.cancel(await engine.enqueue(f"{name}.More"))
+            await tab.locator("main").get_by_text(f"{name}.More").first.wait_for()
+        states = [await tab.locator("[data-live-state]").text_content() for tab in tabs.values()]
+        assert sorted(set(states)) == ["live", "polling"]
 
 
 def page_title(page: Page) -> Locator:

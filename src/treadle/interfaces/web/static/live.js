@@ -2,7 +2,8 @@
 (() => {
   const QUIET_FOR = 400, AT_MOST_EVERY = 1000, SIGN_EVERY = 10000, COPIED_FOR = 2000;
   const state = document.querySelector("[data-live-state]");
-  const shared = document.currentScript.dataset.base;
+  const prefix = document.documentElement.dataset.prefix ?? "";
+  const shared = document.currentScript.dataset.base.replace(/\/ns\/[^/]+(?=\/static\/)/, "");  // one for all namespaces
   let port = null, timer = null, last = 0, busy = false, again = false;
 
   const say = (text, tone) => {
@@ -60,7 +61,7 @@
   // Tell the connection that all tabs share what this one wants, while it is visible.
   function announce() {
     if (!port) return;
-    const wanted = { filter: filter(), streams: window.treadle.streams?.() ?? [] };
+    const wanted = { prefix, filter: filter(), streams: window.treadle.streams?.() ?? [] };
     const isUsed = document.visibilityState === "visible" && (wanted.filter !== null || wanted.streams.length);
     port.postMessage(isUsed ? wanted : "leave");
   }
