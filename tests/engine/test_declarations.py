@@ -15,10 +15,10 @@ from tests.engines import Refusing, url_of
 from tests.sizes import POSTGRES
 
 from treadle import Engine
-from treadle.kernel.declarations.records import ProgramDeclarations
+from treadle.kernel.declarations.records import ProgramDeclarations, shown_value, text_of
 from treadle.kernel.declarations.service import Declarations
 from treadle.kernel.telemetry.events import DeclarationSynced, TelemetryEvent
-from treadle.model.errors import InvalidInput, InvalidPolicy, InvalidSchedule, StoreUnavailable
+from treadle.model.errors import InvalidInput, InvalidPolicy, InvalidSchedule, StoreUnavailable, TreadleError
 from treadle.settings import Settings
 from treadle.testing import ManualClock
 
@@ -158,7 +158,7 @@ class Stepping(Declarations):
 
 def stepping(engine: Engine, step: Any) -> Stepping:
     kernel = engine.kernel
-    made = Stepping(replace(kernel.core, emit=lambda _: None), kernel.reads, engine.schedules)
+    made = Stepping(replace(kernel.core, emit=lambda _: None), kernel.reads, {"schedule": engine.schedules})
     made.step = step
     return made
 
@@ -166,7 +166,7 @@ def stepping(engine: Engine, step: Any) -> Stepping:
 def declared(release: int, **more: int) -> ProgramDeclarations:
     made = ProgramDeclarations("shop", release)
     made.limit("stripe", rate=10 + release, max=2 + release)
-    made.add_schedule("nightly", {"cron": "30 2 * * *", "task": "report", "priority": release})
+    made.add_trigger("schedule", "nightly", {"cron": "30 2 * * *", "task": "report", "priority": release})
     for name, value in more.items():
         made.limit(name, max=value)
     return made
@@ -328,3 +328,121 @@ def test_the_command_shows_the_differences_and_applies_them(treadle: Treadle):
     assert (limit["max_running"], limit["burst"]) == (4, 2)
     refused = treadle("declare", "--json")
     assert (refused.code, refused.error["code"]) == (2, "invalid_input")
+
+
+def declare_triggers(engine: Engine, folder: Path, **changes: Any) -> None:
+    """A watcher, an alert rule and the limit of a handler, with some other options."""
+    engine.declare.watcher("incoming", **{"directory": str(folder), "task": "report", "every": 60, **changes.get("watcher", {})})
+    engine.declare.alert("imports", **{"when": "run_failed", "to": "TREADLE_ALERT_ONCALL", "every": 60, **changes.get("alert", {})})
+    engine.declare.limit(handler="report", **{"rate": "10/s", "max": 3, **changes.get("limit", {})})
+
+
+async def triggers_of(engine: Engine) -> dict[str, Any]:
+    watchers = {each.name: (each.source.place, each.every_for, each.state) for each in (await engine.watchers.list()).watchers}
+    rules = {
+        each.name: (each.when, each.every_for, each.silenced_until is not None) for each in (await engine.alerts.rules()).rules
+    }
+    return {**watchers, **rules, **await limits_of(engine)}
+
+
+async def test_watchers_alert_rules_and_limits_of_handlers_follow_the_code(url: str, tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    said: list[TelemetryEvent] = []
+    first = make(url, 1, said)
+    declare_triggers(first, tmp_path / "a")
+    await start(first)
+    assert [line.partition(":")[0] for line in lines(said)] == [
+        "alert imports added",
+        "maximum of handler report added",
+        "rate of handler report added",
+        "watcher incoming added",
+    ]
+    async with first:
+        place = str(tmp_path / "a")
+        assert await triggers_of(first) == {
+            "incoming": (place, 60_000, "active"),
+            "imports": ("run_failed", 60_000, False),
+            "handler:report": (3, 10.0, 10),
+        }
+        ids = (await first.watchers.get("incoming")).id, (await first.alerts.rules()).rules[0].id
+        await first.watchers.pause("incoming")  # and what operators do besides is kept
+        await first.alerts.silence("imports", 3600)
+    second = make(url, 2, said)
+    declare_triggers(second, tmp_path / "a", watcher={"every": 5}, alert={"every": 5}, limit={"max": 4})
+    await start(second)
+    async with second:
+        assert await triggers_of(second) == {
+            "incoming": (place, 5_000, "paused"),
+            "imports": ("run_failed", 5_000, True),
+            "handler:report": (4, 10.0, 10),
+        }
+        assert ids == ((await second.watchers.get("incoming")).id, (await second.alerts.rules()).rules[0].id)
+    third = make(url, 3, said)
+    declare_triggers(third, tmp_path / "b", alert={"when": "server_lost"})  # another source, another condition: made anew
+    await start(third)
+    async with third:
+        assert (await triggers_of(third))["incoming"] == (str(tmp_path / "b"), 60_000, "active")
+        assert (await triggers_of(third))["imports"] == ("server_lost", 60_000, False)
+    said.clear()
+    await start(third)
+    assert lines(said) == []
+    await start(make(url, 4, said))
+    async with third:
+        assert await triggers_of(third) == {}
+
+
+async def test_triggers_changed_by_hand_are_kept(sqlite_url: str, tmp_path: Path):
+    said: list[TelemetryEvent] = []
+    engine = make(sqlite_url, 1, said)
+    declare_triggers(engine, tmp_path)
+    async with engine:
+        async with engine.worker():
+            await engine.watchers.edit("incoming", every=7)
+            await engine.alerts.remove("imports")
+        said.clear()
+        async with engine.worker():
+            pass
+        assert [line.split(":")[0] for line in lines(said)] == [
+            "alert imports kept as set by hand",
+            "watcher incoming kept as set by hand",
+        ]
+        assert (await engine.watchers.get("incoming")).every_for == 7_000
+        await engine.kernel.trigger_services.declarations.sync(engine.declare, overwrite=True)
+        assert (await engine.watchers.get("incoming")).every_for == 60_000
+        assert [rule.name for rule in (await engine.alerts.rules()).rules] == ["imports"]
+
+
+async def test_a_decorated_handler_is_the_target_of_a_watcher(tmp_path: Path):
+    engine = make("memory://")
+
+    @engine.declare.watcher("incoming", directory=str(tmp_path), pattern="*.csv")
+    @engine.handler("import")
+    async def import_file(payload: Any) -> None:
+        pass
+
+    async with engine, engine.worker():
+        assert (await engine.watchers.get("incoming")).target.name == "import"
+
+
+def test_the_target_of_an_alert_rule_is_not_shown_with_its_secrets():
+    engine = make("memory://")
+    engine.declare.alert("imports", when="run_failed", to="https://hooks.example.org/secret?key=1")
+    ((item, value),) = engine.declare.items.items()
+    assert "secret" not in text_of(item, value)
+    assert shown_value(value) == value | {"to": "https://hooks.example.org"}
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda declare: declare.limit(),
+        lambda declare: declare.limit("stripe", handler="report", max=3),
+        lambda declare: declare.limit(handler="report"),
+        lambda declare: declare.watcher("incoming", directory="relative", task="report"),
+        lambda declare: declare.alert("imports", when="never", to="TREADLE_ALERT_ONCALL"),
+    ],
+)
+def test_an_invalid_trigger_is_refused_where_it_is_declared(declare: Any):
+    with pytest.raises(TreadleError):
+        declare(make("memory://").declare)

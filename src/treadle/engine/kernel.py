@@ -197,7 +197,7 @@ class Kernel:
         self.function_registry = function_registry
         self.extensions = extensions
         self.declared = declared
-        """The limits and schedules that the program's code declares."""
+        """The limits and triggers that the program's code declares."""
         self._plain_store = (store_of or make_store)(url, clock)
         self._sidecar_url = url if store_of is None and type(clock) is SystemClock and not url.startswith("memory:") else None
         """The URL under which the lease sidecar opens the store, if another process can."""

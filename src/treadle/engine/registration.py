@@ -1,4 +1,4 @@
-"""Registration of user code at an engine, and `engine.declare`: limits and schedules in code, next to the handlers they are for."""
+"""Registration of user code at an engine, and `engine.declare`: limits and triggers in code, next to the handlers they are for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from treadle.api.options import ScheduleOptions
-from treadle.kernel.declarations.records import ProgramDeclarations
+from treadle.api.options import AlertOptions, ScheduleOptions, WatcherOptions
+from treadle.kernel.declarations.records import ALERT, SCHEDULE, WATCHER, ProgramDeclarations
 from treadle.model.errors import InvalidInput
 from treadle.workers.context import BatchHandlerOptions, HandlerOptions, make_handler
 from treadle.workers.functions.registry import RegistrationOptions, make_function
@@ -154,7 +154,7 @@ R = TypeVar("R")
 
 
 class Declare(ProgramDeclarations):
-    """The limits and schedules of this program. They are synchronised with the store when a worker starts."""
+    """The limits, schedules, watchers and alert rules of this program; a worker that starts makes the store follow them."""
 
     def default_program(self) -> str:
         """Return the name of the main module or file of this process."""
@@ -173,18 +173,31 @@ class Declare(ProgramDeclarations):
 
         An interval (`every`) counts from 1970 unless `anchor` or `start` says otherwise.
         """
-        declaration: dict[str, Any] = dict(options)
-        complete = self.add_schedule(name, declaration)
+        return self._trigger(SCHEDULE, name, dict(options))
+
+    def watcher(self, name: str, **options: Unpack[WatcherOptions]) -> Callable[[R], R]:
+        """Declare a watcher with the options of `watchers.create`; without a target, as the decorator of a handler or function.
+
+        With another source in the code, it is made anew: files that exist then count as seen unless `existing="new"`.
+        """
+        return self._trigger(WATCHER, name, dict(options))
+
+    def alert(self, name: str, **options: Unpack[AlertOptions]) -> None:
+        """Declare an alert rule with the options of `alerts.create`. With another condition in the code, it is made anew."""
+        self.add_trigger(ALERT, name, dict(options))
+
+    def _trigger(self, kind: str, name: str, declaration: dict[str, Any]) -> Callable[[R], R]:
+        complete = self.add_trigger(kind, name, declaration)
 
         def decorate(reference: R) -> R:
             if complete or not isinstance(reference, Handler | Function):
                 problem = "already has a target" if complete else "can only decorate a handler or function"
                 raise InvalidInput(
-                    f"The schedule {name} {problem}: put it above @engine.handler(...) or @engine.function(...), without task=, "
+                    f"The {kind} {name} {problem}: put it above @engine.handler(...) or @engine.function(...), without task=, "
                     "workflow= and function=."
                 )
-            kind = "function" if isinstance(reference, Function) else "task"
-            self.add_schedule(name, declaration | {kind: reference.name})
+            target = "function" if isinstance(reference, Function) else "task"
+            self.add_trigger(kind, name, declaration | {target: reference.name})
             return reference
 
         return decorate

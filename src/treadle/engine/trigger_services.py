@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from treadle.kernel.alerts.evaluate import AlertEvaluator
 from treadle.kernel.alerts.service import Alerts
+from treadle.kernel.declarations.records import ALERT, SCHEDULE, WATCHER
 from treadle.kernel.declarations.service import Declarations
 from treadle.kernel.schedules.fire import Firer
 from treadle.kernel.schedules.service import Schedules
@@ -34,10 +35,10 @@ class TriggerServices:
         self.watchers.survey = _survey
         self.watchers.allowed = kernel.settings.watch_allow
         self.firer = Firer(core, self.schedules)
-        self.declarations = Declarations(core, kernel.reads, self.schedules)
         self.alerts = Alerts(core, self.starters)
         self.alerts.encode_text = kernel.value_store.encode_text
         self.alerts.wait = self._wait
+        self.declarations = Declarations(core, kernel.reads, {SCHEDULE: self.schedules, WATCHER: self.watchers, ALERT: self.alerts})
         self.status = StatusReads(core, self.schedules, self.watchers)
         self.alert_evaluator = AlertEvaluator(core, self.alerts, self.status.read)
 

@@ -82,6 +82,14 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
     def show(self, record: Record) -> S:
         """Return the record of the API."""
 
+    def check(self, body: B) -> object:
+        """Raise the error of an invalid body."""
+        return None
+
+    def redefine(self, body: B, wanted: B, now: int) -> B | None:
+        """Return the body with the definition of another one, and its own progress; None if it must be made anew."""
+        raise NotImplementedError
+
     @property
     def words(self) -> str:
         """The entity for people."""
@@ -112,6 +120,34 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
     async def remove(self, name: str, *, actor: str = "python") -> S:
         """End it: its name becomes free, started work continues, and its alerts end without a message."""
         return await self._operate(name, "remove", actor)
+
+    async def find(self, name: str) -> tuple[str, B] | None:
+        """Return the id and the body of the live one of that name, if there is one."""
+        record = await self._store.records.find_named(self._namespace, self.machine.entity, name)
+        return None if record is None else (record.id, self.load_shown(record)[1])
+
+    async def define(self, name: str, wanted: B, *, actor: str) -> None:
+        """Create the one of that name, or give it this definition; it stays paused, and equal times continue."""
+
+        def defined(body: B, now: int) -> B:
+            new = self.redefine(body, wanted, now)
+            assert new is not None
+            self.check(new)
+            return new
+
+        existing = await self.find(name)
+        if existing is not None:
+            record_id, body = existing
+            if self.redefine(body, wanted, await self._store.now()) is not None:
+                await self._operate(record_id, "edit", actor, defined)
+                return
+            await self.remove(record_id, actor=actor)
+        await self.begin(name, wanted, actor=actor)
+
+    async def begin(self, name: str, body: B, *, paused: bool = False, actor: str) -> str:
+        """Store a new one with this definition; return its id."""
+        self.check(body)
+        return await self._put(name, body, paused=paused, actor=actor)
 
     # tasks
 

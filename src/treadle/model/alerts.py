@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -65,6 +66,23 @@ class AlertRuleBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
     causes: dict[str, Cause] = msgspec.field(default_factory=dict)
 
 
+DEFINITION = (
+    "when",
+    "to",
+    "workflow",
+    "task_list",
+    "code",
+    "over",
+    "age_for",
+    "within_for",
+    "lasts_for",
+    "repeat_for",
+    "resolved",
+    "every_for",
+)
+"""The fields that people set; the others are progress."""
+
+
 class AlertBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The body of an alert's record."""
 
@@ -79,3 +97,11 @@ class AlertBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """When the cause was first seen."""
     deliveries: tuple[str, ...] = ()
     """The tasks that send its messages, oldest first; the last few."""
+
+
+def shown_target(to: str) -> str:
+    """Return the variable, or the scheme and host of the URL: its path and query may be secret."""
+    if to.startswith(VARIABLE):
+        return to
+    parts = urlsplit(to)
+    return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}"

@@ -244,3 +244,7 @@ class WatcherBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
     error: dict[str, Any] | None = None
     """Why it cannot scan all or part of its source."""
     error_at: int | None = None
+
+
+DEFINITION = ("source", "target", "changes", "every_for", "settle_for", "existing", "scan_on")
+"""The fields that people set; the others are progress."""

@@ -13,10 +13,10 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from treadle.kernel.alerts.service import Alerts, check_target, shown_target
+from treadle.kernel.alerts.service import Alerts, check_target
 from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.triggers import ACTIVE
-from treadle.model.alerts import FAILED_TEST, RESOLVED, TEST, VARIABLE
+from treadle.model.alerts import FAILED_TEST, RESOLVED, TEST, VARIABLE, shown_target
 from treadle.model.approvals import Approval
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidAlert, NonRetryable, NotFound, TreadleError

@@ -97,7 +97,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     Leaf(
         "declare",
         "commands.worker:declare",
-        "Show how limits and schedules declared in code differ from the store, and apply them, as a starting worker does.",
+        "Show how limits and triggers declared in code differ from the store, and apply them, as a starting worker does.",
         store_only="it loads the program's code",
     ),
     Leaf("enqueue", "commands.queue:enqueue", "Enqueue a task; when this returns, it is durable."),

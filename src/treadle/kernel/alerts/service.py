@@ -27,6 +27,7 @@ from treadle.model.alerts import (
     BUDGET_SPENT,
     CONDITIONS,
     DEAD_LETTERS,
+    DEFINITION,
     EVERY_FOR,
     FAILED_TEST,
     PROBLEM,
@@ -38,6 +39,7 @@ from treadle.model.alerts import (
     WITHIN_FOR,
     AlertBody,
     AlertRuleBody,
+    shown_target,
 )
 from treadle.model.clock import Duration, as_text, milliseconds
 from treadle.model.errors import InvalidAlert, InvalidInput, UnreadableValue
@@ -75,7 +77,13 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
     async def create(self, name: str, *, actor: str = "python", **options: Unpack[AlertOptions]) -> AlertRule:
         """Add a rule; see `AlertOptions`. Causes that exist now fire, too."""
         check_name(name, "name of an alert rule")
-        return await self.get(await self._put(name, make_body(options), paused=False, actor=actor))
+        return await self.get(await self.begin(name, make_body(options), actor=actor))
+
+    def redefine(self, body: AlertRuleBody, wanted: AlertRuleBody, now: int) -> AlertRuleBody | None:
+        """Return the body with another definition, its causes and its silence; None for another condition."""
+        if body.when != wanted.when or not body.to:
+            return None
+        return msgspec.structs.replace(body, **{name: getattr(wanted, name) for name in DEFINITION})
 
     async def edit(self, name: str, *, actor: str = "python", **changes: Unpack[AlertOptions]) -> AlertRule:
         """Change options of a rule, except its condition; the next evaluation uses them, and alerts that fire stay."""
@@ -314,11 +322,3 @@ def check_target(to: Any) -> str:
             f"workers that begins with {VARIABLE}; put URLs of mail and chat (Apprise) and other secrets into such a variable."
         )
     return to
-
-
-def shown_target(to: str) -> str:
-    """Return the variable, or the scheme and host of the URL: its path and query may be secret."""
-    if to.startswith(VARIABLE):
-        return to
-    parts = urlsplit(to)
-    return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}"

@@ -13,8 +13,11 @@ from typing import Any
 
 import msgspec
 
+from treadle.kernel.alerts import service as alert_rules
 from treadle.kernel.declarations.records import (
+    ALERT,
     SCHEDULE,
+    WATCHER,
     Applied,
     DeclarationsBody,
     DeployedProgram,
@@ -26,9 +29,14 @@ from treadle.kernel.declarations.records import (
 from treadle.kernel.schedules.options import check_options, make_body
 from treadle.kernel.schedules.ticks import make_calendar
 from treadle.kernel.triggers import named_targets
-from treadle.model.schedules import DEFINITION, ScheduleBody
+from treadle.kernel.watchers import service as watchers
+from treadle.model import alerts, schedules
+from treadle.model import watchers as watching
+from treadle.model.alerts import AlertRuleBody
+from treadle.model.schedules import ScheduleBody
 from treadle.model.stored import convert, plain
 from treadle.model.values import decode, encode
+from treadle.model.watchers import WatcherBody
 
 ADDED, CHANGED, REMOVED, UNCHANGED = "added", "changed", "removed", "unchanged"
 OVERRIDDEN, SKIPPED, CONFLICT = "overridden", "skipped", "conflict"
@@ -172,34 +180,47 @@ def _skip(
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def has_target(options: dict[str, Any]) -> bool:
-    """Return whether the options name the work to start; raises `InvalidInput` for unknown ones."""
-    check_options(options)
-    return bool(named_targets(options))
+TriggerBody = ScheduleBody | WatcherBody | AlertRuleBody
+
+_KINDS: dict[str, tuple[type[TriggerBody], tuple[str, ...]]] = {
+    SCHEDULE: (ScheduleBody, schedules.DEFINITION),
+    WATCHER: (WatcherBody, watching.DEFINITION),
+    ALERT: (AlertRuleBody, alerts.DEFINITION),
+}
+"""The bodies of declared triggers, and the fields of their definitions."""
 
 
-def schedule_value(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the value of a declared schedule. Intervals count from 1970, so that they do not depend on the time of a start."""
-    if options.get("every") is not None and options.get("anchor") is None and options.get("start") is None:
-        options = options | {"anchor": _EPOCH}
-    return definition(make_body(options, 0))
+def trigger_value(kind: str, options: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the value of a declared trigger, None if it has no target yet; raises `InvalidInput` for unknown options.
+
+    Intervals of schedules count from 1970, so that they do not depend on the time of a start.
+    """
+    if kind == ALERT:
+        return definition(kind, alert_rules.make_body(options))
+    if kind == SCHEDULE:
+        check_options(options)
+        if options.get("every") is not None and options.get("anchor") is None and options.get("start") is None:
+            options = options | {"anchor": _EPOCH}
+    if not named_targets(options):
+        return None
+    return definition(kind, make_body(options, 0) if kind == SCHEDULE else watchers.make_body(options))
 
 
-def definition(body: ScheduleBody) -> dict[str, Any]:
-    """Return the definition of a schedule, without its progress."""
-    fields: dict[str, Any] = decode(encode(plain(body), "schedule"))
-    return {name: fields[name] for name in DEFINITION if fields.get(name) not in (None, {})}
+def definition(kind: str, body: TriggerBody) -> dict[str, Any]:
+    """Return the definition of a trigger, without its progress."""
+    fields: dict[str, Any] = decode(encode(plain(body), kind))
+    return {name: fields[name] for name in _KINDS[kind][1] if fields.get(name) not in (None, {})}
 
 
-def body_of(value: dict[str, Any]) -> ScheduleBody:
-    """Return the body of a schedule with this value, before it begins."""
-    return convert(ScheduleBody, value | {"cursor": 0})
+def body_of(kind: str, value: dict[str, Any]) -> Any:
+    """Return the body of a trigger with this value, before it begins."""
+    return convert(_KINDS[kind][0], value | ({"cursor": 0} if kind == SCHEDULE else {}))
 
 
 def is_over(item: str, value: Value, now: int) -> bool:
     """Return whether the item is a schedule without a tick after that instant, so that it may have ended by itself."""
     if value is None or not item.startswith(f"{SCHEDULE} "):
         return False
-    body = body_of(value)
+    body = body_of(SCHEDULE, value)
     following = make_calendar(body.when).next_after(now)
     return following is None or (body.end_at is not None and following > body.end_at)

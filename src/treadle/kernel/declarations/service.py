@@ -1,4 +1,4 @@
-"""Synchronisation of declared limits and schedules with the store.
+"""Synchronisation of declared limits and triggers with the store.
 
 Each attempt first stores the values to apply in the record, guarded by its version; then it applies them; then it stores that they
 were applied. A crash in between leaves items marked as uncertain, which the next start applies. Of two programs or releases that
@@ -8,8 +8,9 @@ start at the same time, one finds a changed record and decides again; a value th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from treadle.kernel.core import Core, Service
 from treadle.kernel.declarations.decide import (
@@ -29,6 +30,7 @@ from treadle.kernel.declarations.records import (
     MAX,
     RATE,
     SCHEDULE,
+    TRIGGERS,
     DeclarationsBody,
     ProgramDeclarations,
     Value,
@@ -36,11 +38,11 @@ from treadle.kernel.declarations.records import (
 from treadle.kernel.lists import Lists
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.schedules.options import begin
-from treadle.kernel.schedules.service import Schedules
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import DeclarationSynced
+from treadle.kernel.triggers import Triggers
 from treadle.model.errors import IllegalTransition, InvalidInput, NotFound, Refused, UnreadableValue
 from treadle.model.ids import uuid7
 from treadle.model.records import Record
@@ -65,11 +67,11 @@ class Declarations(Service):
         self,
         core: Core,
         reads: Reads,
-        schedules: Schedules,
+        triggers: Mapping[str, Triggers[Any, Any]],
     ) -> None:
         super().__init__(core)
         self._lists = Lists(replace(core, emit=lambda _: None), reads)  # this service reports the changes
-        self._schedules = schedules
+        self._triggers = triggers
         self._record_id = uuid7(0, hashlib.sha256(f"{MACHINE.entity}\0{core.namespace}".encode()).digest())
 
     async def sync(self, declared: ProgramDeclarations, *, dry_run: bool = False, overwrite: bool = False) -> Synced:
@@ -119,15 +121,16 @@ class Declarations(Service):
     async def _check(self, declared: ProgramDeclarations) -> None:
         """Raise the error of an invalid declaration before anything is changed."""
         if declared.incomplete:
-            name = min(declared.incomplete)
             raise InvalidInput(
-                f"The declared schedule {name} starts nothing: give task=, workflow= or function=, or use it as the decorator of a "
-                "handler or function."
+                f"The declared {min(declared.incomplete)} starts nothing: give task=, workflow= or function=, or use it as "
+                "the decorator of a handler or function."
             )
         now = await self._store.now()
         for item, value in declared.items.items():
-            if item.startswith(f"{SCHEDULE} ") and not is_over(item, value, now):
-                self._schedules.check(begin(body_of(value), now))
+            kind = item.partition(" ")[0]
+            if kind in TRIGGERS and not is_over(item, value, now):
+                body = body_of(kind, value)
+                self._triggers[kind].check(begin(body, now) if kind == SCHEDULE else body)
 
     async def _find_record(self, *, create: bool) -> Record | None:
         record = await self._store.records.find(self._record_id)
@@ -170,13 +173,13 @@ class Declarations(Service):
         """Return the values of the items in the store."""
         parts = {item: item.partition(" ")[::2] for item in items}
         limits = {}
-        if any(kind != SCHEDULE for kind, _ in parts.values()):
+        if any(kind not in TRIGGERS for kind, _ in parts.values()):
             limits = {limit.key: limit for limit in (await self._lists.limits()).limits}
         values: dict[str, Value] = {}
         for item, (kind, name) in parts.items():
-            if kind == SCHEDULE:
-                schedule = await self._schedules.find(name)
-                values[item] = None if schedule is None else definition(schedule[1])
+            if kind in TRIGGERS:
+                existing = await self._triggers[kind].find(name)
+                values[item] = None if existing is None else definition(kind, existing[1])
                 continue
             limit, value = limits.get(name), None
             if limit is not None and kind == RATE and limit.rate is not None:
@@ -195,15 +198,15 @@ class Declarations(Service):
             await self._lists.limit_key(name, None if value is None else value["max"], actor=actor)
         elif value is not None:
             try:
-                await self._schedules.define(name, body_of(value), actor=actor)
+                await self._triggers[kind].define(name, body_of(kind, value), actor=actor)
             except Refused as error:
-                if error.code != "schedule_exists":
+                if error.code != f"{self._triggers[kind].machine.entity}_exists":
                     raise
                 raise Stale from None  # another start has just created it
         else:
-            schedule = await self._schedules.find(name)
-            if schedule is not None:
+            existing = await self._triggers[kind].find(name)
+            if existing is not None:
                 try:
-                    await self._schedules.remove(schedule[0], actor=actor)
+                    await self._triggers[kind].remove(existing[0], actor=actor)
                 except (NotFound, IllegalTransition):
                     pass

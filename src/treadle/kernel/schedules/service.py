@@ -110,26 +110,13 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
 
         return await self._operate(name, "edit", actor, edited)
 
-    async def define(self, name: str, wanted: ScheduleBody, *, actor: str) -> None:
-        """Create the schedule of that name, or give it this definition; it stays paused, and equal times continue."""
+    def redefine(self, body: ScheduleBody, wanted: ScheduleBody, now: int) -> ScheduleBody:
+        """Return the body with another definition; if the times are the same, its ticks continue."""
+        return begin(wanted, now) if is_placeholder(body) else redefine(body, wanted, now)
 
-        def defined(body: ScheduleBody, now: int) -> ScheduleBody:
-            new = begin(wanted, now) if is_placeholder(body) else redefine(body, wanted, now)
-            self.check(new)
-            return new
-
-        record = await self._store.records.find_named(self._namespace, SCHEDULE, name)
-        if record is not None:
-            await self._operate(record.id, "edit", actor, defined)
-            return
-        body = begin(wanted, await self._store.now())
-        self.check(body)
-        await self._put(name, body, paused=False, actor=actor)
-
-    async def find(self, name: str) -> tuple[str, ScheduleBody] | None:
-        """Return the id and the body of the live schedule of that name, if there is one."""
-        record = await self._store.records.find_named(self._namespace, SCHEDULE, name)
-        return None if record is None else (record.id, self.load_shown(record)[1])
+    async def begin(self, name: str, body: ScheduleBody, *, paused: bool = False, actor: str) -> str:
+        """Store a new schedule whose times count from now on."""
+        return await super().begin(name, begin(body, await self._store.now()), paused=paused, actor=actor)
 
     async def run_now(self, name: str, *, actor: str = "python") -> Started:
         """Start the target once, now, independently of ticks and of the overlap policy."""

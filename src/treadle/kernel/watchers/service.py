@@ -37,6 +37,7 @@ from treadle.model.tasks import NewTask
 from treadle.model.values import encode
 from treadle.model.watchers import (
     CHANGES,
+    DEFINITION,
     DIRECTORY,
     EXISTING,
     FILE,
@@ -75,10 +76,19 @@ class Watchers(Triggers[WatcherBody, Watcher]):
         possibly on another machine: until the path exists there, the watcher shows an error.
         """
         check_name(name, "watcher name")
-        body = make_body(options)
+        return await self.get(await self.begin(name, make_body(options), paused=paused, actor=actor))
+
+    async def begin(self, name: str, body: WatcherBody, *, paused: bool = False, actor: str) -> str:
+        """Store a new watcher, with the files that exist now as seen items."""
         self.check(body)
         body, items = await self._baseline(body)
-        return await self.get(await self._put(name, body, paused=paused, actor=actor, items=items))
+        return await self._put(name, body, paused=paused, actor=actor, items=items)
+
+    def redefine(self, body: WatcherBody, wanted: WatcherBody, now: int) -> WatcherBody | None:
+        """Return the body with another definition; None for another source, whose items are not the same."""
+        if any(getattr(body.source, name) != getattr(wanted.source, name) for name in ("kind", "place", "pattern", "recursive")):
+            return None
+        return msgspec.structs.replace(body, **{name: getattr(wanted, name) for name in DEFINITION})
 
     async def permit_create(self, access: Access, name: str, paused: bool, **options: Any) -> None:
         """Only administrators may watch places that the settings do not allow."""

@@ -23,7 +23,7 @@ from treadle.interfaces.cli.host import (
 from treadle.interfaces.cli.local_token import entrance
 from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.session import CommandSession
-from treadle.kernel.declarations.records import check_release
+from treadle.kernel.declarations.records import check_release, shown_value
 from treadle.kernel.declarations.service import Synced
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST, check_name
@@ -269,7 +269,7 @@ async def declare(
     release: Annotated[str | None, option(metavar="N", help="Release of the program; default: that of its Engine")] = None,
     overwrite: Annotated[bool, option("--overwrite", help="Also replace values that were set by hand")] = False,
 ) -> None:
-    """Show how limits and schedules declared in code differ from the store, and apply them, as a starting worker does.
+    """Show how limits and triggers declared in code differ from the store, and apply them, as a starting worker does.
 
     Without declarations, those that the program applied earlier are removed.
     """
@@ -297,8 +297,8 @@ async def declare(
                     {
                         "item": change.item,
                         "verdict": change.verdict,
-                        "declared": change.declared,
-                        "found": change.found,
+                        "declared": shown_value(change.declared),
+                        "found": shown_value(change.found),
                         "text": change.text,
                     }
                     for change in sync.changes
