@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from treadle.workers.functions.context import FunctionContext
     from treadle.workers.functions.group_operations import Winner
     from treadle.workers.functions.registry import DeterminismWarning
+    from treadle.workers.functions.sync import BlockingFunctionContext
     from treadle.workers.functions.wait_operations import Update
     from treadle.workers.injection import Depends
     from treadle.workers.references import Function, Handler
@@ -99,6 +100,7 @@ _PLACES = {
     "treadle.engine.worker_host": ("ExternalPollingLoop",),
     "treadle.workers.context": ("Context",),
     "treadle.workers.injection": ("Depends",),
+    "treadle.workers.functions.sync": ("BlockingFunctionContext",),
     "treadle.workers.functions.context": ("FunctionContext",),
     "treadle.workers.functions.wait_operations": ("Update",),
     "treadle.workers.functions.registry": ("DeterminismWarning",),
@@ -127,6 +129,7 @@ __all__ = [
     "ApprovalExpired",
     "ApprovalRequest",
     "AwaitingApproval",
+    "BlockingFunctionContext",
     "Canceled",
     "ClaimLost",
     "Context",

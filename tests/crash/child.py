@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.functions.blocking import as_sync
 from tests.kernels import move_to
 from tests.limits import BOUND
 from tests.workers import isolated
@@ -32,6 +33,7 @@ from treadle.kernel.store.process import SystemClock, arm
 from treadle.kernel.telemetry.events import TaskSettled, TaskTaken, TelemetryEvent
 from treadle.model.clock import Duration
 from treadle.settings import load_settings
+from treadle.workers.signatures import unwrapped
 
 
 def tell(what: str, **details: Any) -> None:
@@ -181,13 +183,16 @@ def add_functions(engine: Engine, effects: Path) -> None:
         finally:
             await ctx.step(effect, "release", ctx, key="release")
 
+    for name, code in (("ten", ten), ("race", race)):
+        engine.function(f"{name}_sync")(as_sync(unwrapped(code)))
+
 
 async def run_function_starter(options: argparse.Namespace) -> None:
     """Start a function, with a key, so that doing it again is safe."""
     engine = Engine(emit=emit)
     add_functions(engine, options.effects)
     async with engine:
-        started = await engine.start_function("ten", idempotency_key="only")
+        started = await engine.start_function(options.name or "ten", idempotency_key="only")
         tell("started", id=started.id, created=started.created)
 
 

@@ -24,9 +24,9 @@ KILLED = -signal.SIGKILL
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize(("point", "number"), sampled([*product(POINTS, range(1, WRITES + 1))]))
-async def test_a_function_has_the_same_result_after_a_kill_at_any_write(scene: Scene, point: str, number: int) -> None:
-    starter = scene.start("function_starter")
+@pytest.mark.parametrize(("point", "number", "name"), sampled([*product(POINTS, range(1, WRITES + 1), ["ten", "ten_sync"])]))
+async def test_a_function_has_the_same_result_after_a_kill_at_any_write(scene: Scene, point: str, number: int, name: str) -> None:
+    starter = scene.start("function_starter", "--name", name)
     run_id = (await starter.told("started"))["id"]
     assert await starter.ended() == 0
     first = scene.start("worker", "--crash-at", f"{point}:{number}")
@@ -63,10 +63,11 @@ async def test_a_starter_that_dies_and_starts_again_starts_one_run(scene: Scene,
 
 
 @pytest.mark.parametrize(
-    ("event", "crash"), sampled([*product(["answer", "cancel"], ["function.before_commit:3", "function.after_commit:4"])])
+    ("event", "crash", "name"),
+    sampled([*product(["answer", "cancel"], ["function.before_commit:3", "function.after_commit:4"], ["race", "race_sync"])]),
 )
-async def test_a_winner_and_a_cleanup_survive_the_death_of_their_process(scene: Scene, event: str, crash: str) -> None:
-    started = await scene.engine.start_function("race", version=1)
+async def test_a_winner_and_a_cleanup_survive_the_death_of_their_process(scene: Scene, event: str, crash: str, name: str) -> None:
+    started = await scene.engine.start_function(name, version=1)
     first = scene.start("worker", "--crash-at", crash)
 
     async def waits() -> bool:

@@ -18,7 +18,7 @@ from treadle.model.errors import IllegalTransition
 
 
 @pytest.fixture(params=["memory", POSTGRES])
-async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
+async def scene(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
     async with function_scene(url_of(request.param, request, tmp_path)) as opened:
 
         @opened.engine.function("listen")

@@ -25,13 +25,13 @@ COLD, WARM = 0, 1000
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
+async def scene(kind: str) -> AsyncIterator[Scene]:
     async with function_scene() as opened:
         yield opened
 
 
 @pytest.fixture(params=ALL)
-async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
+async def engine(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
     async with make_engine(url_of(request.param, request, tmp_path)) as opened:
         yield opened
 
@@ -281,6 +281,7 @@ async def test_a_first_inside_a_gather_and_in_a_loop(scene: Scene):
     assert await scene.engine.run_result(started, timeout=BOUND) == [["late", "late"], ["one", "late"]]
 
 
+@pytest.mark.parametrize("kind", ["async"], indirect=True)
 @pytest.mark.parametrize(
     ("make", "said"),
     [

@@ -39,13 +39,13 @@ COLD, WARM = 0, 1000
 
 
 @pytest.fixture(params=ALL)
-async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
+async def engine(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
     async with make_engine(url_of(request.param, request, tmp_path)) as opened:
         yield opened
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
+async def scene(kind: str) -> AsyncIterator[Scene]:
     async with function_scene() as opened:
         yield opened
 
@@ -804,6 +804,7 @@ async def test_nondeterministic_code_is_detected_and_a_rollback_repairs_the_run(
 # --- misuse ---
 
 
+@pytest.mark.parametrize("kind", ["async"], indirect=True)
 async def test_ctx_is_rejected_in_user_created_tasks_and_inside_steps(scene: Scene):
     @scene.engine.function("misuse")
     async def function(payload: dict[str, Any], ctx: Any) -> Any:
@@ -854,8 +855,8 @@ async def test_the_number_of_steps_is_limited(scene: Scene):
 
 def test_functions_are_checked_when_they_are_registered():
     engine = make_engine("memory://")
-    with pytest.raises(InvalidInput, match="async def"):
-        engine.function("f")(lambda payload: None)
+    with pytest.raises(InvalidInput, match="generator"):
+        engine.function("f")(lambda payload: (yield))
     with pytest.raises(InvalidName):
         engine.function("f@1")(done)
     with pytest.raises(InvalidInput, match="version"):

@@ -28,13 +28,13 @@ class Address:
 
 
 @pytest.fixture(params=["memory", POSTGRES])
-async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
+async def scene(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
     async with function_scene(url_of(request.param, request, tmp_path)) as opened:
         yield opened
 
 
 @pytest.fixture
-async def memory() -> AsyncIterator[Scene]:
+async def memory(kind: str) -> AsyncIterator[Scene]:
     async with function_scene() as opened:
         yield opened
 

@@ -15,7 +15,7 @@ import click
 from docs.generate import commands, error_codes, settings
 
 import treadle
-from treadle import Context, Engine, FunctionContext
+from treadle import BlockingFunctionContext, Context, Engine, FunctionContext
 from treadle.interfaces.http.app import api_document
 from treadle.interfaces.mcp.catalog import TOOLS, TOOLSET_OF
 from treadle.interfaces.mcp.prompts import PROMPTS_BY_NAME
@@ -72,7 +72,7 @@ def surface() -> Iterator[str]:
         names = getattr(exported, "__all__", None) or [name for name in vars(exported) if name[0] != "_"]
         hidden = set() if hasattr(exported, "__all__") else {name for name in names if _is_module(getattr(exported, name))}
         yield from (f"python {module}.{name}" for name in sorted(set(names) - hidden - {"annotations"}))
-    for owner in (Engine, Context, FunctionContext):
+    for owner in (Engine, Context, FunctionContext, BlockingFunctionContext):
         yield from (f"python {owner.__name__}.{name}" for name in sorted(dir(owner)) if name[0] != "_")
     for setting, default, _ in settings():
         yield f"setting {setting} = {default}"

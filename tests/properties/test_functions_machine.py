@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.functions.blocking import as_sync
 from tests.functions.driver import LEASE_FOR, Died, Process, Scene, function_scene
 from tests.limits import BOUND
 
@@ -129,14 +130,15 @@ def answer(name: str, payload: dict[str, Any]) -> dict[str, Any]:
     return {"n": payload["n"] * 2}
 
 
-async def run_once(program: Program, dies_at: int | None, *, after: bool, warm: int) -> tuple[Any, Counter[str], int]:
+async def run_once(program: Program, dies_at: int | None, *, after: bool, warm: int, kind: str) -> tuple[Any, Counter[str], int]:
     """The result of the program when a process dies at its n-th commit; the executions of each step, and the number of commits."""
     interpreter = Interpreter()
     async with function_scene() as scene:
 
-        @scene.engine.function("program")
         async def execute(payload: dict[str, Any], ctx: Any) -> Any:
             return await interpreter.run(ctx, program)
+
+        scene.engine.function("program")(execute if kind == "async" else as_sync(execute))
 
         @scene.engine.function("child")
         async def child(payload: dict[str, Any], ctx: Any) -> Any:
@@ -177,11 +179,11 @@ async def _to_rest(scene: Scene, process: Process) -> None:
         pass
 
 
-def check(program: Program, warm: int) -> None:
-    expected, once, commits = asyncio.run(run_once(program, None, after=False, warm=warm))
+def check(program: Program, warm: int, kind: str) -> None:
+    expected, once, commits = asyncio.run(run_once(program, None, after=False, warm=warm, kind=kind))
     for number in range(1, commits + 1):
         for after in (False, True):
-            result, executed, _ = asyncio.run(run_once(program, number, after=after, warm=warm))
+            result, executed, _ = asyncio.run(run_once(program, number, after=after, warm=warm, kind=kind))
             assert result == expected, f"died {'after' if after else 'before'} commit {number}"
             twice = {path for path, count in executed.items() if count > once[path]}
             assert len(twice) <= 1 or not _is_sequential(program), f"{twice} were executed again"
@@ -191,16 +193,16 @@ def _is_sequential(program: Program) -> bool:
     return all(what not in ("gather", "calls") for what, *_ in program)
 
 
-@pytest.mark.parametrize("warm", [0, 1000])
+@pytest.mark.parametrize(("warm", "kind"), [(0, "async"), (1000, "async"), (0, "sync"), (1000, "sync")])
 @settings(max_examples=2, deadline=None, derandomize=True)
 @given(program=PROGRAMS)
-def test_a_function_has_the_same_result_after_a_crash_at_any_commit(program: Program, warm: int):
-    check(program, warm)
+def test_a_function_has_the_same_result_after_a_crash_at_any_commit(program: Program, warm: int, kind: str):
+    check(program, warm, kind)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("warm", [0, 1000])
+@pytest.mark.parametrize(("warm", "kind"), [(0, "async"), (1000, "async"), (0, "sync"), (1000, "sync")])
 @settings(max_examples=40, deadline=None)
 @given(program=PROGRAMS)
-def test_many_functions_that_die_at_any_commit_have_the_same_result(program: Program, warm: int):
-    check(program, warm)
+def test_many_functions_that_die_at_any_commit_have_the_same_result(program: Program, warm: int, kind: str):
+    check(program, warm, kind)

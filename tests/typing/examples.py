@@ -11,7 +11,20 @@ from typing import Any, TypedDict, assert_type
 import msgspec
 import pydantic
 
-from treadle import Context, Engine, Failed, Function, FunctionContext, Handle, Handler, Problem, Retry, RetryPolicy, TreadleError
+from treadle import (
+    BlockingFunctionContext,
+    Context,
+    Engine,
+    Failed,
+    Function,
+    FunctionContext,
+    Handle,
+    Handler,
+    Problem,
+    Retry,
+    RetryPolicy,
+    TreadleError,
+)
 
 engine = Engine("memory://")
 
@@ -186,6 +199,13 @@ async def order_flow(order: Order, ctx: FunctionContext) -> Receipt:
     assert_type((await ctx.first(ctx.call(add, 1), ctx.call(add, 2), ctx.call(label, order))).value, int | Label)
     assert_type((await ctx.first(ctx.sleep(1), answer=ctx.wait_for("answer"))).value, Any)
     print(won.values)  # E
+    assert_type(await ctx.effect("charge", partial(charge, order), retry=3), Receipt)
+    assert_type(await ctx.effect("refund", lambda: 1), int)
+    await ctx.effect("refund", 3)  # E
+    assert_type(await ctx.gather(ctx.call(label, order), ctx.sleep(1), ctx.step(charge, order)), tuple[Label, None, Receipt])
+    assert_type(await ctx.gather(*[ctx.step(refund, order, 1)]), list[Label])
+    assert_type(await ctx.gather(ctx.call(label, order), return_exceptions=True), list[Label | Exception])
+    await ctx.gather(order)  # E
     await ctx.first(answer=order)  # E
     await ctx.call(pack, "order")  # E
     await ctx.call(pack)  # E
@@ -217,9 +237,33 @@ async def totals(payload: dict[str, Any], ctx: FunctionContext) -> int:
     return 1
 
 
-@engine.function("sync")  # E
-def not_async(order: Order) -> int:
-    return 1
+@engine.function("sync")
+def sync_flow(order: Order, ctx: BlockingFunctionContext) -> Receipt:
+    assert_type(ctx.step(charge, order, retry=3), Receipt)
+    assert_type(ctx.step(refund, order, amount=3), Label)
+    assert_type(ctx.call(weigh, order, copies=2), Parcel)
+    assert_type(ctx.effect("charge", partial(charge, order), retry=3), Receipt)
+    assert_type(ctx.effect("refund", lambda: 1), int)
+    both = ctx.gather(lambda: ctx.call(label, order), lambda: ctx.sleep(1))
+    assert_type(both, tuple[Label, None])
+    assert_type(ctx.gather(*[lambda: ctx.step(refund, order, 1)]), list[Label])
+    assert_type(ctx.gather(lambda: ctx.step(refund, order, 1), return_exceptions=True), list[Label | Exception])
+    won = ctx.first(lambda: ctx.call(pack, order), lambda: ctx.step(refund, order, amount=3))
+    assert_type(won.value, Receipt | Label)
+    child = ctx.start(ship, order, fast=True)
+    assert_type(child.result(), Label)
+    assert_type(ctx.wait_for("paid", type=Receipt), Receipt)
+    update = ctx.update("pay", type=Receipt)
+    assert_type(update.value, Receipt)
+    update.reply(update.value)
+    ctx.step(charge, "order")  # E
+    ctx.step(refund, order, amount="3")  # E
+    ctx.gather(ctx.step(charge, order))  # E
+    ctx.first(ctx.step(charge, order), lambda: 1)  # E
+    ctx.call(label, 3)  # E
+    ctx.sleep("soon")  # E
+    wrong: int = ctx.call(pack, order)  # E
+    return Receipt(str(wrong))
 
 
 # callers

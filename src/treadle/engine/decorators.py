@@ -15,6 +15,7 @@ from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Retry, Succ
 from treadle.workers.context import BatchHandlerOptions, Context, HandlerOptions
 from treadle.workers.functions.context import FunctionContext
 from treadle.workers.functions.registry import RegistrationOptions
+from treadle.workers.functions.sync import BlockingFunctionContext
 from treadle.workers.references import Function, Handler
 
 P = ParamSpec("P")
@@ -116,7 +117,7 @@ class TaskDecorator(Protocol):
 
 
 class FunctionDecorator(Protocol):
-    """Registers a durable function."""
+    """Registers a durable function: sync or async code."""
 
     @overload
     def __call__(self, name: str | None = None, /, **options: Unpack[RegistrationOptions]) -> FunctionDecorator: ...
@@ -129,6 +130,18 @@ class FunctionDecorator(Protocol):
     @overload
     def __call__(self, fn: Callable[[A, B, FunctionContext], Coroutine[Any, Any, R]], /) -> Function[[A, B], R]: ...
     @overload
-    def __call__(self, fn: Callable[Concatenate[FunctionContext, P], Coroutine[Any, Any, R]], /) -> Function[P, R]: ...
+    def __call__(self, fn: Callable[Concatenate[FunctionContext, P], Coroutine[Any, Any, R]], /) -> Function[P, R]: ...  # type: ignore[overload-overlap]
     @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Function[P, R]: ...
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Function[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, fn: Callable[[_Payload, BlockingFunctionContext], R], /) -> Function[[_Given], R]: ...
+    @overload
+    def __call__(self, fn: Callable[[_Payload], R], /) -> Function[[_Given], R]: ...
+    @overload
+    def __call__(self, fn: Callable[[A, BlockingFunctionContext], R], /) -> Function[[A], R]: ...
+    @overload
+    def __call__(self, fn: Callable[[A, B, BlockingFunctionContext], R], /) -> Function[[A, B], R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[BlockingFunctionContext, P], R], /) -> Function[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Function[P, R]: ...

@@ -61,7 +61,7 @@ class Registration:
             return _decorator(name, lambda own, fn: self._add_handler(own, fn, "task", options))
 
         def function(self, name=None, /, **options: Unpack[RegistrationOptions]):
-            """Register the decorated `async def` as a durable function (default: under its own name).
+            """Register the decorated `async def` or `def` as a durable function (default: under its own name).
 
             It takes (payload), (payload, ctx) or nothing, or named and annotated arguments, and returns any supported value. A run
             is pinned to the `version` it began with; several versions may be registered. `max_steps` caps the steps of one run,

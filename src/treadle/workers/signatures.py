@@ -58,7 +58,7 @@ _EMPTY = inspect.Parameter.empty
 _ALLOWED = "it must take (payload), (payload, ctx) or nothing"
 _STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_CONTEXTS = frozenset({"Context", "FunctionContext"})
+_CONTEXTS = frozenset({"Context", "FunctionContext", "BlockingFunctionContext"})
 _ABSENT: Any = object()
 
 

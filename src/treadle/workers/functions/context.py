@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, TypeVarTuple, Unpack, cast, overload
 
-from treadle.kernel.effects.decide import check_reaction, current_keys
+from treadle.kernel.effects.decide import check_reaction
 from treadle.kernel.functions.decide import check_policy
-from treadle.kernel.functions.steps import ASK, NOW, PATCH, PUBLISH, SLEEP, TAG, WAIT, check_version
+from treadle.kernel.functions.steps import ASK, SLEEP, WAIT, check_version
 from treadle.kernel.queue.service import check_priority
-from treadle.kernel.store.units import tag_rows
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.conversion import is_raw, plain_object
@@ -20,17 +18,13 @@ from treadle.model.errors import InvalidApproval, InvalidInput, MisusedContext
 from treadle.model.lists import check_count
 from treadle.model.names import APPROVAL, HANDLER, QueueKey, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
-from treadle.model.states import StepState
-from treadle.model.tags import Tags, TagValue, check_tags, decode_tags
-from treadle.model.tasks import Task, log_line
+from treadle.model.tasks import Task
 from treadle.model.values import CODE_LIMIT, Json, decode, encode, storable, type_name
-from treadle.workers.functions.driver import Driver
+from treadle.workers.functions.base_context import BaseFunctionContext
 from treadle.workers.functions.execution import executing
 from treadle.workers.functions.group_operations import Winner, first, gather
-from treadle.workers.functions.journal import error_of
 from treadle.workers.functions.step_operations import EffectOperation, StepOperation
 from treadle.workers.functions.wait_operations import (
-    PUBLISHED_LIMIT,
     CallOperation,
     ChildRun,
     Operation,
@@ -45,7 +39,6 @@ from treadle.workers.functions.wait_operations import (
 )
 from treadle.workers.references import CALL_OPTIONS, CHILD_OPTIONS, Function, Handler
 from treadle.workers.signatures import unwrapped
-from treadle.workers.streams import StreamWriter
 
 
 class FunctionStepOptions(TypedDict, total=False):
@@ -55,6 +48,17 @@ class FunctionStepOptions(TypedDict, total=False):
     key: str | None
     retry: RetryPolicy | int | None
     timeout: Duration | None
+    limit_key: str | None
+
+
+class EffectOptions(TypedDict, total=False):
+    """Options of an effect."""
+
+    key: str | None
+    retry: RetryPolicy | int | None
+    timeout: Duration | None
+    unknown: tuple[type[BaseException], ...]
+    on_unknown: Literal["ask", "fail", "repeat"]
     limit_key: str | None
 
 
@@ -108,6 +112,9 @@ def payload_of(payload: Mapping[str, Json] | None) -> dict[str, Json]:
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+F = TypeVar("F")
 P = ParamSpec("P")
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -123,32 +130,14 @@ def current_function() -> FunctionContext | None:
     return ctx if place is not None and place[2].busy is None else None
 
 
-class FunctionContext:
+class FunctionContext(BaseFunctionContext):
     """One run of a durable function.
 
     The code between two operations must be deterministic, as a replay executes it again: use `now` and `random` of this class,
     and do everything else that may differ between executions in a `step`.
     """
 
-    __slots__ = ("_driver",)
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-
-    @property
-    def run_id(self) -> str:
-        """The run's id."""
-        return self._driver.execution.run_id
-
-    @property
-    def trace_id(self) -> str | None:
-        """The trace that the run belongs to."""
-        return self._driver.execution.task.trace_id
-
-    @property
-    def version(self) -> int:
-        """The version of the function that executes the run."""
-        return self._driver.execution.function.version
+    __slots__ = ()
 
     # work
 
@@ -201,6 +190,12 @@ class FunctionContext:
             key_of(limit_key, "limit key"),
         )
 
+    @overload
+    def effect(
+        self, action: str, fn: Callable[..., Coroutine[Any, Any, R]], request: Json = None, **options: Unpack[EffectOptions]
+    ) -> Awaitable[R]: ...
+    @overload
+    def effect(self, action: str, fn: Callable[..., R], request: Json = None, **options: Unpack[EffectOptions]) -> Awaitable[R]: ...
     def effect(
         self,
         action: str,
@@ -237,21 +232,6 @@ class FunctionContext:
             check_reaction(on_unknown, "ask", "fail", "repeat"),
             key_of(limit_key, "limit key"),
         )
-
-    @property
-    def idempotency_key(self) -> str:
-        """The key of the effect in progress, the same for all attempts: pass it to services that deduplicate."""
-        return current_keys().idempotency_key
-
-    @property
-    def dedupe_key(self) -> str:
-        """The same as `idempotency_key`."""
-        return current_keys().idempotency_key
-
-    @property
-    def attempt_key(self) -> str:
-        """The key of this attempt at the effect in progress, under which its outcome is recorded."""
-        return current_keys().attempt_key
 
     @overload
     def call(self, handler: Handler[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]: ...
@@ -382,12 +362,42 @@ class FunctionContext:
         contenders = [*(("", operation) for operation in operations), *named.items()]
         return self._driver.created(first(self._driver, contenders), "first", [operation for _, operation in contenders])
 
-    def gather(self, *awaitables: Any) -> Coroutine[Any, Any, list[Any]]:
-        """Run `awaitables`, operations of ctx and coroutines, concurrently, and return their results in order.
+    @overload
+    def gather(self, one: Awaitable[A], /) -> Coroutine[Any, Any, tuple[A]]: ...
+    @overload
+    def gather(self, one: Awaitable[A], two: Awaitable[B], /) -> Coroutine[Any, Any, tuple[A, B]]: ...
+    @overload
+    def gather(self, one: Awaitable[A], two: Awaitable[B], three: Awaitable[C], /) -> Coroutine[Any, Any, tuple[A, B, C]]: ...
+    @overload
+    def gather(
+        self, one: Awaitable[A], two: Awaitable[B], three: Awaitable[C], four: Awaitable[D], /
+    ) -> Coroutine[Any, Any, tuple[A, B, C, D]]: ...
+    @overload
+    def gather(
+        self, one: Awaitable[A], two: Awaitable[B], three: Awaitable[C], four: Awaitable[D], five: Awaitable[E], /
+    ) -> Coroutine[Any, Any, tuple[A, B, C, D, E]]: ...
+    @overload
+    def gather(
+        self,
+        one: Awaitable[A],
+        two: Awaitable[B],
+        three: Awaitable[C],
+        four: Awaitable[D],
+        five: Awaitable[E],
+        six: Awaitable[F],
+        /,
+    ) -> Coroutine[Any, Any, tuple[A, B, C, D, E, F]]: ...
+    @overload
+    def gather(self, *awaitables: Awaitable[A]) -> Coroutine[Any, Any, list[A]]: ...
+    @overload
+    def gather(self, *awaitables: Awaitable[A], return_exceptions: bool) -> Coroutine[Any, Any, list[A | Exception]]: ...
+    def gather(self, *awaitables: Any, return_exceptions: bool = False) -> Coroutine[Any, Any, Any]:
+        """Run `awaitables`, operations of ctx and coroutines, concurrently, and return a list of their results in order.
 
         It waits for ALL of them, then raises the first failure in the order of the arguments, so that a replay raises the same.
+        With `return_exceptions`, an `Exception` is a result; `Canceled` is none, and is raised.
         """
-        return self._driver.created(gather(self._driver, awaitables), "gather", awaitables)
+        return self._driver.created(gather(self._driver, awaitables, return_exceptions), "gather", awaitables)
 
     # waiting
 
@@ -475,113 +485,3 @@ class FunctionContext:
             return update_operation(self._driver, name, timeout_for)
         update = valid_update(self._driver, name, timeout_for, typed_loader(type, f"The update {name}"))
         return self._driver.created(update, f"update {name}")
-
-    def publish(self, name: str, value: Any) -> None:
-        """Set a value that `handle.query(name)` returns to any caller, without a worker and also after the end.
-
-        The value is any JSON or an instance of a supported class; it is stored with the next step, or when the run waits or ends.
-        The run that `continue_as_new` starts keeps it. A run publishes up to 100 names, together up to the limit on payloads.
-        """
-        driver = self._driver
-        check_name(name, "name of a published value")
-        limit = driver.execution.runtime.payload_limit
-        stored = decode(encode(plain_object(value), "published value", limit))
-        journal, branch = driver.journal, driver.branches.enter()
-        step_name = branch.number(name)
-        place, recorded = journal.next_step(branch, PUBLISH, step_name)
-        if recorded is None:
-            recorded, unit = journal.new_step(place, PUBLISH, step_name, StepState.COMPLETED), branch.next_unit()
-            published = {**journal.published, name: {"value": stored, "at": driver.execution.now()}}
-            try:  # depends on other branches and earlier runs, so a refusal is recorded
-                if len(published) > PUBLISHED_LIMIT:
-                    raise InvalidInput(f"A run publishes values under up to {PUBLISHED_LIMIT} names.")
-                encode(published, "published values", limit)
-            except InvalidInput as error:
-                recorded.state, recorded.error = StepState.FAILED, {"code": error.code, "message": str(error)}
-            else:
-                journal.published, unit.publishes = published, True
-            journal.write(recorded, unit)
-        if (refused := error_of(recorded)) is not None:
-            raise refused
-
-    # values
-
-    def now(self) -> datetime:
-        """Return the time (UTC), the same in every replay."""
-        journal, branch = self._driver.journal, self._driver.branches.enter()
-        name = branch.number("now")
-        place, recorded = journal.next_step(branch, NOW, name)
-        if recorded is None:
-            recorded = journal.new_step(place, NOW, name, StepState.COMPLETED)
-            recorded.value = self._driver.execution.now()
-            journal.write(recorded, branch.next_unit())
-        return datetime.fromtimestamp(recorded.value / 1000, UTC)
-
-    def random(self) -> float:
-        """Return a number in [0, 1), the same in every replay."""
-        branch = self._driver.branches.enter()
-        branch.randoms += 1
-        seed = hashlib.sha256(f"{self.run_id}/{branch.scope}random/{branch.randoms}".encode()).digest()
-        return int.from_bytes(seed[:7], "big") / 2**56
-
-    def patched(self, name: str) -> bool:
-        """Return whether to use new code: True for runs that reach it for the first time, False for runs already past it.
-
-            if ctx.patched("fraud-check"):
-                await ctx.step(check_fraud, order)
-
-        `name` identifies the change; keep it while runs that recorded it may be replayed.
-        """
-        journal, branch = self._driver.journal, self._driver.branches.enter()
-        check_key(name, "name of a patch")
-        if journal.replaying:
-            recorded = journal.history.left.get(f"{branch.scope}{branch.position}")
-            same = recorded is not None and recorded.kind == PATCH and recorded.name == name
-            if not same and journal.history.went_past(branch.scope, branch.position):
-                return False
-        place, recorded = journal.next_step(branch, PATCH, name)
-        if recorded is None:
-            journal.write(journal.new_step(place, PATCH, name, StepState.COMPLETED), branch.next_unit())
-        return True
-
-    # reports
-
-    def tag(self, tags: Tags | None = None, /, **more: TagValue) -> None:
-        """Set search attributes of the run: `ctx.tag(customer="acme")`; they are stored with the next step, or when the run ends.
-
-        Pass them by name, or as a mapping `tags`; `more` wins. A replay does not repeat it, so that an old value never replaces a
-        newer one.
-        """
-        stored = check_tags({**(tags or {}), **more})
-        journal, branch = self._driver.journal, self._driver.branches.enter()
-        name = branch.number("tag")
-        place, recorded = journal.next_step(branch, TAG, name)
-        if recorded is None:
-            recorded = journal.new_step(place, TAG, name, StepState.COMPLETED)
-            recorded.value = decode_tags(stored)
-            unit = branch.next_unit()
-            journal.write(recorded, unit)
-            unit.rows += tag_rows("run", self.run_id, stored)
-
-    def stream(self, name: str) -> StreamWriter:
-        """Return the run's stream of that name, for readers that follow the run: `ctx.stream("tokens").write("Hello")`.
-
-        Steps may use it, too. A replay repeats no entry; a step that is attempted again begins a new generation of its entries.
-        """
-        streams = self._driver.streams
-        writer = StreamWriter(name, streams.add, streams.flush)
-        streams.add(name, None)
-        return writer
-
-    def log(self, message: str, level: str = "info", **details: Json) -> None:
-        """Write a log line about this run, with a `message`, a `level` and any JSON `details`; a replay does not repeat it."""
-        execution = self._driver.execution
-        line = log_line(execution.task, execution.now(), message, level, details)
-        if execution.context is not None and not self._driver.journal.silent:
-            execution.context.add_line(line)
-
-    def progress(self, fraction: float | None = None, message: str | None = None) -> None:
-        """Report the progress of the run for display: a `fraction` (0 to 1) and a `message`."""
-        context = self._driver.execution.context
-        if context is not None:
-            context.progress(fraction, message)

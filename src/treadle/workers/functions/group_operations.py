@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from treadle.kernel.functions.decide import ABANDON
 from treadle.kernel.functions.steps import ASK, CALL, RESULT, Recorded, is_finished
 from treadle.kernel.queue.engine_tasks import cancel_task
-from treadle.model.errors import Canceled, InvalidInput, MisusedContext
+from treadle.model.errors import Canceled, InvalidInput, InvalidPayload, MisusedContext
 from treadle.model.states import StepState
 from treadle.workers.functions.driver import Driver
 from treadle.workers.functions.execution import FunctionBranch, FunctionExecution
@@ -29,8 +29,8 @@ from treadle.workers.functions.wait_operations import (
 )
 
 
-async def gather(driver: Driver, awaitables: tuple[Any, ...]) -> list[Any]:
-    """Run all concurrently, wait for ALL of them, then raise the first failure in the order of the arguments."""
+async def gather(driver: Driver, awaitables: tuple[Any, ...], return_exceptions: bool) -> list[Any]:
+    """Run all concurrently, wait for ALL of them, then raise the first failure in the order of the arguments, or return all."""
     try:
         branch = driver.branches.enter()
         await driver.execution.wait_while_held()
@@ -48,14 +48,22 @@ async def gather(driver: Driver, awaitables: tuple[Any, ...]) -> list[Any]:
         else:
             driver.branches.fork(group, index, own, awaitable)
     await driver.branches.join(group)
-    errors = [error for _, error in group.results if error is not None]
+    errors = [error for _, error in group.results if error is not None and not (return_exceptions and isinstance(error, Exception))]
     if errors:
         if (canceled := next((error for error in errors if isinstance(error, Canceled)), None)) is not None:
             raise canceled
         steps = [step for error in errors for step in blamed_steps(error)]
         raise blamed(errors[0], *steps) if steps else errors[0]
-    pairs = zip(awaitables, group.results, strict=True)
-    return [awaitable.loaded(value) if isinstance(awaitable, WaitOperation) else value for awaitable, (value, _) in pairs]
+    results: list[Any] = []
+    for awaitable, (value, error) in zip(awaitables, group.results, strict=True):
+        try:
+            is_typed = error is None and isinstance(awaitable, WaitOperation)
+            results.append(awaitable.loaded(value) if is_typed else value if error is None else error)
+        except InvalidPayload as mismatch:
+            if not return_exceptions:
+                raise
+            results.append(mismatch)
+    return results
 
 
 def _close_coroutines(awaitables: Sequence[Any]) -> None:

@@ -76,17 +76,21 @@ def make_function(
     concurrency: int | None = None,
     cleanup_timeout: Duration = CLEANUP_FOR / 1000,
 ) -> RegisteredFunction:
-    """Return a validated function for an `async def` of (payload), (payload, ctx) or no parameters."""
+    """Return a validated function for an `async def` or a `def` of (payload), (payload, ctx) or no parameters."""
     check_name(name, "function name")
     check_version(version)
     call = unwrapped(call)
-    if not is_async(call):
-        raise InvalidInput(f"The function {name} must be an `async def`, as it awaits operations of `ctx`.")
+    if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
+        raise InvalidInput(f"The function {name} is a generator; register a `def` or `async def` that returns its result.")
     if type(max_steps) is not int or max_steps < 1:
         raise InvalidPolicy(f"max_steps must be 1 or more, not {shown(max_steps)}.")
     warn_of_calls(name, inspect.unwrap(call))
     unversioned = make_handler(name, call, concurrency=concurrency, kind="function")
     handler = msgspec.structs.replace(unversioned, name=queue_name(name, version))
+    if not is_async(call):
+        from treadle.workers.functions.sync import as_coroutine
+
+        handler = msgspec.structs.replace(handler, call=as_coroutine(name, handler.call), isolation="loop")
     limit = milliseconds(cleanup_timeout, "cleanup_timeout")
     return RegisteredFunction(name, version, handler, max_steps, limit if may_clean_up(call) else 0)
 
@@ -146,6 +150,7 @@ def _source_of(function: Callable[..., Any]) -> tuple[list[str], int, ast.Module
         return None
 
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _HANDLERS = (ast.Try, ast.TryStar, ast.With, ast.AsyncWith)
 
 
@@ -156,7 +161,7 @@ def may_clean_up(call: Callable[..., Any]) -> bool:
     """
     if inspect.unwrap(call) is not call or (source := _source_of(call)) is None:
         return True
-    function = next((node for node in ast.walk(source[2]) if isinstance(node, ast.AsyncFunctionDef)), None)
+    function = next((node for node in ast.walk(source[2]) if isinstance(node, _FUNCTIONS)), None)
     if function is None or any(isinstance(node, _HANDLERS) for node in ast.walk(function)):
         return True
     contexts = _contexts(function)
@@ -166,7 +171,7 @@ def may_clean_up(call: Callable[..., Any]) -> bool:
     return any(isinstance(node, ast.Name) and node.id in contexts and id(node) not in fields for node in ast.walk(function))
 
 
-def _contexts(function: ast.AsyncFunctionDef) -> set[str]:
+def _contexts(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     """Return the names of the parameters that receive the context."""
     return {
         parameter.arg
@@ -198,6 +203,7 @@ INSTEAD = {
     "asyncio.to_thread": _STEP,
     "asyncio.wait_for": "the `timeout` of the operation",
     "asyncio.timeout": "the `timeout` of the operation",
+    "threading.Thread": _GATHER,
     "time.time": _NOW,
     "time.time_ns": _NOW,
     "time.monotonic": _NOW,
@@ -216,7 +222,15 @@ INSTEAD = {
     "urllib.request.urlopen": _STEP,
 }
 """By qualified name: the form that survives a replay."""
-_MODULES = {"random": _RANDOM, "secrets": _STEP, "subprocess": _STEP, "requests": _STEP, "httpx": _STEP, "socket": _STEP}
+_MODULES = {
+    "random": _RANDOM,
+    "secrets": _STEP,
+    "subprocess": _STEP,
+    "requests": _STEP,
+    "httpx": _STEP,
+    "socket": _STEP,
+    "concurrent": _GATHER,
+}
 """Modules whose functions all belong into a step, or have a replacement."""
 _SEEDED = "random.Random"
 _EVENTS = {"open": "open", "socket.connect": "connect", "subprocess.Popen": "start a process", "time.sleep": "time.sleep"}
@@ -245,7 +259,7 @@ def warn_of_calls(name: str, call: Callable[..., Any]) -> None:
     for finding in find_calls(call):
         text = (
             f"The durable function {name} calls {finding.call}, which a replay would repeat with another result; "
-            f"use {finding.instead}"
+            f"use {finding.instead if is_async(call) else finding.instead.replace('await ', '')}"
         )
         warnings.warn_explicit(f"{text}.", DeterminismWarning, file, finding.line)
     for line, operation in find_unawaited(call):
@@ -308,7 +322,7 @@ def _own_calls(tree: ast.AST) -> Iterator[ast.Call]:
     waiting = [tree]
     while waiting:
         node = waiting.pop(0)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in steps:
+        if isinstance(node, _FUNCTIONS) and node.name in steps:
             continue
         if isinstance(node, ast.Call):
             yield node
@@ -319,7 +333,8 @@ def _own_calls(tree: ast.AST) -> Iterator[ast.Call]:
 
 
 def _is_step(node: ast.Call) -> bool:
-    return isinstance(node.func, ast.Attribute) and node.func.attr in ("step", "effect")
+    """Whether it is `ctx.step(...)`, `ctx.effect(...)` or `partial(ctx.step, ...)`."""
+    return any(isinstance(code, ast.Attribute) and code.attr in ("step", "effect") for code in (node.func, *node.args[:1]))
 
 
 def _called(node: ast.expr, names: dict[str, Any]) -> str | None:
@@ -361,7 +376,8 @@ def watch(current_code: CurrentCode) -> None:
             name, code = current
             if (frame := _own_frame(sys._getframe(1), code)) is not None:
                 place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-                _warn_once(name, _EVENTS[event], place, frame.f_code.co_filename, frame.f_lineno)
+                instead = _STEP if code.co_flags & inspect.CO_COROUTINE else _STEP.replace("await ", "")
+                _warn_once(name, _EVENTS[event], place, frame.f_code.co_filename, frame.f_lineno, instead)
 
     sys.addaudithook(audit)
 
@@ -379,8 +395,8 @@ def _own_frame(frame: FrameType | None, code: CodeType) -> FrameType | None:
 
 
 @cache
-def _warn_once(name: str, what: str, place: str, file: str, line: int) -> None:
-    text = f"The durable function {name} does IO outside a step ({what}, at {place}), which a replay would repeat; use {_STEP}."
+def _warn_once(name: str, what: str, place: str, file: str, line: int, instead: str) -> None:
+    text = f"The durable function {name} does IO outside a step ({what}, at {place}), which a replay would repeat; use {instead}."
     warnings.warn_explicit(text, DeterminismWarning, file, line)
 
 

@@ -141,8 +141,6 @@ def _is_over(recorded: Recorded) -> bool:
 R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
 
-PUBLISHED_LIMIT = 100
-"""Limit on the names that a run publishes."""
 _REASON_LIMIT = 16 * 1024
 
 
