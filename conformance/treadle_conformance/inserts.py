@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from treadle.kernel.store.units import Finish, Keep, Redrive, Seen, Unit, Verdict
+from treadle.kernel.store.units import Finish, Keep, PutBlob, PutPayload, Redrive, ReleaseKey, Seen, Unit, Verdict
 from treadle.model.states import BlockReason, TaskState
 from treadle.model.tasks import NewTask
 from treadle_conformance.task_steps import (
@@ -169,6 +169,45 @@ async def test_a_task_can_hand_its_key_to_its_successor(store):
     answer = await commit_one(store, taken.claim, succeed(), successor)
     assert (answer.verdict, answer.existing) == (DONE, {})
     assert (await claim_one(store)).id == successor.id
+
+
+async def test_an_exclusive_unit_with_a_live_key_stores_nothing(store):
+    live = await put_one(store, OTHER, unique_key="k")
+    blob = PutBlob("b" * 64, '"large"', live.root_id)
+    tasks = (new_task(), new_task(unique_key="k"), new_task(unique_key="free"))
+    (answer,) = await store.commit([Unit(tasks=tasks, rows=(blob,), exclusive=True)])
+    assert (answer.verdict, answer.existing) == (Verdict.DEFERRED, {"k": live.id})
+    assert [await store.tasks.find(task.id) for task in tasks] == [None] * 3
+    assert await store.runs.find_blobs([blob.digest]) == {}
+
+
+async def test_an_exclusive_unit_that_is_sent_again_is_done(store):
+    unit = Unit(tasks=(new_task(unique_key="k"),), exclusive=True)
+    answers = await store.commit([unit]) + await store.commit([unit, unit])
+    assert {(answer.verdict, tuple(answer.existing)) for answer in answers} == {(DONE, ())}
+
+
+async def test_of_exclusive_units_with_one_key_the_first_is_stored(store):
+    tasks = [new_task(unique_key="k") for _ in range(3)]
+    answers = await store.commit([Unit(tasks=(task,), exclusive=True) for task in tasks])
+    assert [answer.verdict for answer in answers] == [DONE, Verdict.DEFERRED, Verdict.DEFERRED]
+    assert [answer.existing for answer in answers] == [{}, {"k": tasks[0].id}, {"k": tasks[0].id}]
+
+
+async def test_a_released_key_goes_to_a_task_of_the_same_unit(store):
+    taken = await put_and_claim(store, unique_key="k")
+    successor, late = new_task(unique_key="k"), new_task(unique_key="k")
+    units = [Unit(tasks=(task,), rows=(ReleaseKey(taken.id),), exclusive=True) for task in (successor, late)]
+    answers = await store.commit(units)
+    assert [answer.verdict for answer in answers] == [DONE, Verdict.DEFERRED]
+    assert [(await get(store, task_id)).unique_key for task_id in (taken.id, successor.id)] == [None, "k"]
+    assert (await commit_one(store, taken.claim, succeed())).verdict == DONE
+
+
+async def test_the_payload_of_a_live_task_is_replaced(store):
+    task = await get(store, (await put_one(store, payload='{"n":1}')).id)
+    await store.commit([Unit(Seen.of(task), requeue(task, "reschedule"), rows=(PutPayload(task.id, '{"n":2}'),))])
+    assert (await claim_one(store)).payload == '{"n":2}'
 
 
 async def test_concurrent_callers_with_one_key_agree_on_one_task(store):

@@ -169,6 +169,7 @@ OPERATIONS: dict[str, Callable[[Scene], Awaitable[Any]]] = {
     "runs_bulk": lambda s: _on(s.run(), lambda _: s.api.runs.bulk("pause", workflow="a.W")),
     "runs_pause": lambda s: _on(s.run(), s.api.runs.pause),
     "runs_resume": lambda s: _on(s.run("paused"), s.api.runs.resume),
+    "runs_reschedule": lambda s: _on(s.adopted(), lambda run: s.api.runs.reschedule(run, delay=60)),
     "runs_cancel": lambda s: _on(s.run(), s.api.runs.cancel),
     "runs_retry": lambda s: _on(s.run("failed"), s.api.runs.retry),
     "runs_rerun": lambda s: _on(s.run("failed"), s.api.runs.rerun),

@@ -63,6 +63,8 @@ OPTIONS = {
     "priority": 7,
     "task_list": "bulk",
     "unique_key": "one",
+    "on_conflict": "replace",
+    "max_wait": 9.0,
     "idempotency_key": "same",
     "limit_key": "disk",
     "limit": 3,
@@ -76,16 +78,23 @@ OPTIONS = {
     "tags": {"city": "Delft"},
 }
 
+NEEDED: dict[str, dict[str, Any]] = {
+    "limit": {"limit_key": "disk"},
+    "on_conflict": {"unique_key": "two"},
+    "max_wait": {"unique_key": "three", "on_conflict": "debounce", "delay": 5.0},
+}
+"""Options that an option needs."""
+
 
 async def test_every_option_of_one_task_is_an_option_of_many(scene: Scene):
     assert {"name", "payload", *OPTIONS} == set(TaskRequest.__struct_fields__)
     store, own = scene.engine.kernel.store, {"id", "root_id", "created_at", "due_at", "wake_at", "deadline_at", "blocked_by"}
     for name, value in OPTIONS.items():
-        given: dict[str, Any] = {name: value} | ({"limit_key": "disk"} if name == "limit" else {})
+        given: dict[str, Any] = {name: value} | NEEDED.get(name, {})
         plain = await store.tasks.find((await scene.api.tasks.enqueue("greet", {"n": 1})).id)
         one = await store.tasks.find((await scene.api.tasks.enqueue("greet", {"n": 1}, **given)).id)
         for key in ("unique_key", "idempotency_key"):
-            given = given | {key: "another"} if key in given else given
+            given = given | {key: f"another {name}"} if key in given else given
         (made,) = (await scene.api.tasks.enqueue_many([TaskRequest("greet", {"n": 1}, **given)])).tasks
         many = await store.tasks.find(made.id)
         assert plain is not None

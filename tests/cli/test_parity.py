@@ -216,6 +216,8 @@ def change(side: Side) -> None:
     side("runs fork", of["done 0"], "Brew.water", "--result", '{"degrees": 90}', "--replace")
     side("runs retry", of["failed 0"])
     side("runs bulk", "cancel", "--search", of["failed 0"])
+    delayed = side("functions start", "order", "--delay", "1d")["id"]
+    side("runs reschedule", delayed, "--delay", "2d")
     side("functions start", "order")
     side("signal", of["order 0"], "stop")
     side("update", of["order 0"], "set_address", "--payload", "1", "--idempotency-key", "k", "--wait", "0", code=6)

@@ -192,7 +192,11 @@ async def run_function_starter(options: argparse.Namespace) -> None:
     engine = Engine(emit=emit)
     add_functions(engine, options.effects)
     async with engine:
-        started = await engine.start_function(options.name or "ten", idempotency_key="only")
+        if options.on_conflict:
+            keyed: Any = {"unique_key": "only", "on_conflict": options.on_conflict, "delay": 1e6}
+            started = await engine.start_function("ten", {"by": os.getpid()}, **keyed)
+        else:
+            started = await engine.start_function(options.name or "ten", idempotency_key="only")
         tell("started", id=started.id, created=started.created)
 
 
@@ -418,6 +422,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--task", default="")
     parser.add_argument("--name", default="")
+    parser.add_argument("--on-conflict", default="")
     parser.add_argument("--decision", default="approve")
     parser.add_argument("--farm", default="")
     parser.add_argument("--graphs", default="")

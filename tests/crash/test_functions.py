@@ -99,3 +99,34 @@ async def test_a_winner_and_a_cleanup_survive_the_death_of_their_process(scene: 
 
     await until(job_is_canceled, last)
     assert (await scene.engine.kernel.verify()).problems == ()
+
+
+CONFLICT_POINTS = (*POINTS, "operate.before_commit", "operate.after_commit")
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(("action", "point"), sampled([*product(("replace", "debounce"), CONFLICT_POINTS)]))
+async def test_a_start_that_dies_while_it_meets_a_live_run_leaves_one_live_run(scene: Scene, action: str, point: str) -> None:
+    starter = scene.start("function_starter", "--on-conflict", action)
+    first_id = (await starter.told("started"))["id"]
+    assert await starter.ended() == 0
+    second = scene.start("function_starter", "--on-conflict", action, "--crash-at", point)
+    assert await second.ended() == KILLED
+
+    async def live() -> tuple[str, int]:
+        runs = [run for run in await scene.engine.kernel.run_reads.list_runs(workflow="ten") if not run.finished]
+        assert len(runs) == 1
+        task = await scene.engine.kernel.functions.own_task(runs[0].id)
+        assert task is not None
+        assert (task.unique_key, task.payload) == ("run:only", runs[0].inputs)
+        return runs[0].id, (await scene.engine.runs.inputs(runs[0]))["by"]
+
+    run_id, by = await live()
+    committed = point == "operate.after_commit"
+    assert by == (second.pid if committed else starter.pid)
+    assert (run_id == first_id) == (action == "debounce" or not committed)
+    again = scene.start("function_starter", "--on-conflict", action)
+    assert (await again.told("started"))["created"] == (action == "replace")
+    assert await again.ended() == 0
+    assert (await live())[1] == again.pid
+    assert (await scene.engine.kernel.verify()).problems == ()

@@ -2,48 +2,34 @@
 
 import asyncio
 
-from treadle import Engine, SignalTimeout
+from treadle import Engine
 
 engine = Engine()  # the store in TREADLE_STORE, else sqlite:///treadle.db
 QUIET, MAX_WAIT = 0.3, 30  # seconds without a change; limit on the wait for such a pause
 
 
-async def index(document, text):
-    print("index", document, text)
-
-
-@engine.function("debounced.Index")
-async def debounced(payload, ctx):
-    """One run per document; it waits without a worker until a change arrives."""
-    text = await ctx.wait_for("changed")
-    began_at = ctx.now()
-    while (left := MAX_WAIT - (ctx.now() - began_at).total_seconds()) > 0:
-        try:
-            text = await ctx.wait_for("changed", timeout=min(QUIET, left))
-        except SignalTimeout:
-            break
-    await ctx.step(index, payload["document"], text, retry=5)
-    await ctx.continue_as_new(payload)  # takes along the signals that have arrived meanwhile
-
-
-def run_of(document):
-    """Return the run of the document; the first call starts it."""
-    return engine.start(
-        debounced.with_options(idempotency_key=f"index-{document}"), {"document": document}
-    )
+@engine.handler("document.Index", retry=5)
+async def index(payload):
+    print("index", payload["document"], payload["text"])
 
 
 async def changed(document, text):
     """Report a change, from any process."""
-    run = await run_of(document)
-    await run.signal("changed", text)
+    return await engine.enqueue(
+        "document.Index",
+        {"document": document, "text": text},
+        unique_key=f"index-{document}",
+        on_conflict="debounce",
+        delay=QUIET,
+        max_wait=MAX_WAIT,
+    )
 
 
 async def main():
     async with engine, engine.worker():
         for text in ("a", "ab", "abc"):
-            await changed("notes", text)
-        await asyncio.sleep(1)  # prints: index notes abc
+            task = await changed("notes", text)
+        await engine.result(task)  # prints: index notes abc
 
 
 if __name__ == "__main__":

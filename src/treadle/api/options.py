@@ -23,6 +23,12 @@ Retry = RetryPolicy | int | None
 """A policy, or a number of retries; None: the handler's own policy. On the wire: a number of retries."""
 
 
+OnConflict = Literal["return", "reject", "replace", "debounce"]
+
+_ON_CONFLICT = Doc("If the key is taken: `return` the live work (default), `reject`, `replace` it, or `debounce` its start")
+_MAX_WAIT = Doc("Longest delay of `debounce` after the first call, in seconds", unit=SECONDS)
+
+
 class EnqueueOptions(TypedDict, total=False):
     """When a task is due, how it is deduplicated, limited and retried."""
 
@@ -30,10 +36,10 @@ class EnqueueOptions(TypedDict, total=False):
     at: Annotated[datetime | None, Doc("Earliest start")]
     priority: Annotated[int, Doc("Smaller numbers run first", default=0)]
     task_list: Annotated[str, Doc("The task list that workers select tasks from", default=DEFAULT_LIST)]
-    unique_key: Annotated[str | None, Doc("If a live task already has this key, return it instead of creating another")]
-    idempotency_key: Annotated[
-        str | None, Doc("For seven days, a repeated call with this key returns the same task, even after that task has ended")
-    ]
+    unique_key: Annotated[str | None, Doc("At most one live task has this key")]
+    on_conflict: Annotated[OnConflict | None, _ON_CONFLICT]
+    max_wait: Annotated[Duration | None, _MAX_WAIT]
+    idempotency_key: Annotated[str | None, Doc("For seven days, a call with this key returns the same task, also after its end")]
     limit_key: Annotated[str | None, Doc("Count the task against the concurrency limit of this key")]
     fairness_key: Annotated[
         str | None,
@@ -98,6 +104,11 @@ class FunctionOptions(StartOptions, total=False):
     """Options of a new run of a durable function."""
 
     version: Annotated[int | None, Doc("The version; null: the newest known", 1)]
+    delay: Annotated[Duration | None, Doc("Earliest start, in seconds from now", 5, unit=SECONDS)]
+    start_at: Annotated[datetime | None, Doc("Earliest start")]
+    unique_key: Annotated[str | None, Doc("At most one live run has this key", "nightly")]
+    on_conflict: Annotated[OnConflict | None, _ON_CONFLICT]
+    max_wait: Annotated[Duration | None, _MAX_WAIT]
 
 
 class TargetOptions(TypedDict, total=False):

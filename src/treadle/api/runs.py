@@ -12,12 +12,12 @@ from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, Page
 from treadle.api.conversation import PublishedValue, UpdateResult
 from treadle.api.flows import Sources, Strict
-from treadle.api.options import RunOptions
+from treadle.api.options import SECONDS, RunOptions
 from treadle.api.tasks import TaskLogLine, TaskPage, TransitionRecord, Why
 from treadle.api.view import Column, View, words
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
-from treadle.model.clock import span
+from treadle.model.clock import Duration, span
 from treadle.model.usage import TokenCounts, UsageSums
 from treadle.model.values import Json
 
@@ -552,6 +552,16 @@ class RunsApi(Protocol):
     @contract.post("/runs/{run_id}/resume", Scope.OPERATE)
     async def resume(self, run_id: RunId) -> Run:
         """Resume a paused run, and repair one that is stuck."""
+
+    @contract.post("/runs/{run_id}/reschedule", Scope.OPERATE)
+    async def reschedule(
+        self,
+        run_id: RunId,
+        *,
+        delay: Annotated[Duration | None, Doc("Start in this many seconds from now", 60, unit=SECONDS)] = None,
+        start_at: Annotated[datetime | None, Doc("Start at this time")] = None,
+    ) -> Run:
+        """Change the start of a function's run that has not started; without a time it starts now. Its deadline stays."""
 
     @contract.post("/runs/{run_id}/cancel", Scope.OPERATE)
     async def cancel(

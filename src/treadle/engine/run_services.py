@@ -38,6 +38,7 @@ class RunServices:
             kernel.function_registry.cleanup_for,
             cancel_rows=kernel.cancel_rows,
             cancel_tasks=external_jobs.tasks_for_run,
+            cancel=lambda: self.function_runs.cancel,
             deadlines=kernel.settings.run_deadlines,
         )
         self.functions.on_finished.append(kernel.run_finished)

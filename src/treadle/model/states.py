@@ -127,6 +127,7 @@ TASK_TRANSITIONS: dict[tuple[str, str], str] = {
     (_P, "resume"): _P,
     (_X, "resume"): _X,
     (_A, "resume"): _A,
+    (_P, "reschedule"): _P,
     (_P, "ignore"): _IGNORED,
     (_FAILED, "requeue"): _P,
     (_CANCELED, "requeue"): _P,

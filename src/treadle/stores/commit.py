@@ -20,7 +20,7 @@ from treadle.model.errors import StoreBusy
 from treadle.model.names import QueueKey
 from treadle.model.states import BlockReason, TaskState
 from treadle.model.tasks import Claim, NewTask
-from treadle.stores.limits import admit, check_entrance, lock_guarded, order_fairly
+from treadle.stores.limits import Key, admit, check_entrance, lock_guarded, order_fairly
 from treadle.stores.retention import drop_uses
 from treadle.stores.rules.units import (
     CommitPlan,
@@ -34,6 +34,7 @@ from treadle.stores.rules.units import (
     changed_records,
     decide,
     end_of,
+    exclusive_keys,
     has_keys,
     has_preclaims,
     has_rows,
@@ -47,6 +48,7 @@ from treadle.stores.rules.units import (
     new_records,
     note_inserted,
     receiving_runs,
+    released_tasks,
     task_keys,
     wanted_keys,
     with_admitted,
@@ -156,7 +158,11 @@ async def _commit_guarded(session: Session, queue_ids: QueueIds, units: Sequence
     repeats = decision.repeats(units)
     decision.recognise(repeats, await list_settled(session, repeats))
     limited = await settle(session, decision.parts)
+    if released := released_tasks(decision.applied.values()):
+        await session.execute("release_keys", ids=sorted(released))
     inserted = await enter(session, queue_ids, list(decision.applied.values()))
+    if any(unit.exclusive and inserted.holders.keys() & {task.id for task in unit.tasks} for unit in decision.applied.values()):
+        raise StoreBusy("A unique key was taken at this very moment; try again.")
     if _is_repeated(decision, inserted):
         await session.coordinate("confirm")
     queues = await write_rows(session, decision.applied, limited.keys)
@@ -219,12 +225,15 @@ async def take_snapshot(session: Session, units: Sequence[Unit]) -> Snapshot:
     rows = await session.fetch("lock_runs", ids=sorted(wanted)) if wanted else []
     runs, ended = {row[0]: row[1] for row in rows}, {row[0] for row in rows if row[2]}
     tasks = await _lock_tasks(session, task_keys(units), receiving)
+    unique: dict[Key, str] = {}
+    if keys := exclusive_keys(units):
+        unique = {(row[0], row[1]): row[2] for row in await session.fetch("find_unique_keys", rows=sorted(keys))}
     if PutRecord not in kinds and ChangeRecord not in kinds:
-        return Snapshot(tasks, runs, ended)
+        return Snapshot(tasks, runs, ended, unique_keys=unique)
     new = new_records(units)
     record_ids = {change.record_id for change in changed_records(units)} | {record.id for record in new}
     records = {row[0]: row[1] for row in await session.fetch("lock_records", ids=sorted(record_ids))}
-    return Snapshot(tasks, runs, ended, records=records, names=await find_holders(session, new))
+    return Snapshot(tasks, runs, ended, records=records, names=await find_holders(session, new), unique_keys=unique)
 
 
 async def _lock_tasks(session: Session, keys: set[TaskKey], receiving: Set[str]) -> dict[TaskKey, GuardedTask]:

@@ -35,6 +35,7 @@ from treadle.kernel.store.units import (
     PutBlob,
     PutFlow,
     PutInbox,
+    PutPayload,
     PutSteps,
     PutTags,
     Redrive,
@@ -216,6 +217,8 @@ async def write_rows(session: Session, units: Mapping[int, Unit], keys: set[Key]
     for limited in rows[LimitTask]:
         for namespace, *both in await session.fetch("limit_task", task_id=limited.task_id, key=limited.key):
             keys.update((namespace, key) for key in both if key is not None)
+    for put in rows[PutPayload]:
+        await session.execute("put_payload", task_id=put.task_id, payload=put.payload)
     for dismissed in rows[Dismiss]:
         if dismissed.task_ids is None:
             await session.execute("dismiss_run", run_id=dismissed.run_id)

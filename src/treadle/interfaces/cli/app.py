@@ -185,7 +185,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     Branch(
         "runs",
         "Show and operate runs of workflows and functions.",
-        _commands("runs", "list show* watch* steps* logs* usage pause resume* cancel retry* rerun* fork* bulk*"),
+        _commands("runs", "list show* watch* steps* logs* usage pause resume* reschedule cancel retry* rerun* fork* bulk*"),
         tuple((command, f"{situation}: {effect}") for command, situation, effect in REPEATS),
     ),
     Branch(

@@ -43,7 +43,7 @@ BUDGET = 9_000
 _TOOLSETS: dict[Toolset, str] = {
     "core": (
         "why system_status worker_abilities debug run_list run_show run_steps step_show run_logs run_outputs run_signal "
-        "run_query run_update run_retry task_enqueue task_list task_show task_result task_cancel task_retry task_resume "
+        "run_query run_retry task_enqueue task_list task_show task_result task_cancel task_retry task_resume "
         "approval_list approval_show approval_decide afl_resume_workflow afl_continue_step afl_fail_step afl_retry_step "
         "run_fork run_fork_preview afl_manage_runner tool_find tool_call"
     ),
@@ -54,7 +54,7 @@ _TOOLSETS: dict[Toolset, str] = {
     ),
     "author": "afl_validate afl_execute_workflow run_start flow_list flow_show flow_publish afl_manage_handlers",
     "flows": "afl_compile flow_format flow_graph",
-    "functions": "function_start",
+    "functions": "function_start run_update",
     "schedules": "schedule_preview schedule_create schedule_edit schedule_backfill schedule_delete",
     "watchers": "watcher_seen watcher_create watcher_edit watcher_delete",
     "handlers": "handler_list",

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from treadle.kernel.core import Core, Service
 from treadle.kernel.functions.decide import (
     ABANDON,
@@ -104,13 +106,15 @@ class FunctionRuns(Service):
         reason: str | None = None,
         code: str = "canceled",
         force: bool = False,
+        successor: Unit | None = None,
     ) -> Run:
         """End the run, the runs below it that follow it, and all their tasks; steps keep their states. Canceling twice is a no-op.
 
         If its code may clean up, the run stays live while it does, for a limited time: the request fences off its holder, cancels
         its tasks, and has `Canceled` raised at the operation at which the function is. With `force` the run ends immediately.
+        The tasks and rows of a `successor` are stored in the same commit, unless the run has ended before.
         """
-        if not force and (live_run := await self._request(run_id, actor, reason, code)) is not None:
+        if not force and (live_run := await self._request(run_id, actor, reason, code, successor or Unit())) is not None:
             return live_run
         error = canceled_error(actor, reason, code)
         canceled: list[str] = []
@@ -119,14 +123,14 @@ class FunctionRuns(Service):
             canceled.extend(run.id for run in runs)
             return canceled_rows(runs, actor, error, self._value_store)
 
-        run = await self._operate(run_id, "cancel", actor, rows, unless=(RunState.CANCELED,), force=force)
+        run = await self._operate(run_id, "cancel", actor, rows, unless=(RunState.CANCELED,), force=force, successor=successor)
         for canceled_id in dict.fromkeys(canceled):
             self.functions.finished(canceled_id)
             if late := await self.functions.closed([await self.functions.get(canceled_id)]):  # requested meanwhile
                 await self._committer.submit(Unit(rows=tuple(late)), self._patience)
         return run
 
-    async def _request(self, run_id: Ref, actor: str, reason: str | None, code: str) -> Run | None:
+    async def _request(self, run_id: Ref, actor: str, reason: str | None, code: str, successor: Unit) -> Run | None:
         """Ask the function to clean up, once; None if it has nothing to clean up, or has ended."""
         run_id = (await self.functions.get(run_id)).id
 
@@ -136,6 +140,8 @@ class FunctionRuns(Service):
             if task is None or not (limit := cleanup_for(task, self.functions.cleanup_here)):
                 return None
             if read_request(task) is not None:
+                if successor.tasks:
+                    await self._committer.commit(replace(successor, run=RunGuard(run.id, None, live=True)), self._patience)
                 return run
             request = CancelRequest(actor=actor, reason=reason, code=code, until=await self._store.now() + limit)
             requeue, rows = requested(task, request, limit)
@@ -148,7 +154,14 @@ class FunctionRuns(Service):
                 timers.append(cancel_task(run.id, run.namespace, why, tasks, children))
             if terminated:
                 timers.append(cancel_task(derived_id(run.id, "terminated"), run.namespace, why, runs=terminated, force=True))
-            unit = Unit(Seen.of(task), requeue, tuple(timers), run=RunGuard(run.id, run.version), rows=rows)
+            unit = replace(
+                successor,
+                guard=Seen.of(task),
+                settlement=requeue,
+                tasks=(*successor.tasks, *timers),
+                run=RunGuard(run.id, run.version),
+                rows=(*successor.rows, *rows),
+            )
             await self._committer.commit(unit, self._patience)
             if task.owner_id is not None:
                 self._committer.fenced([task.id])
@@ -177,6 +190,7 @@ class FunctionRuns(Service):
         unless: tuple[str, ...],
         *,
         force: bool = False,
+        successor: Unit | None = None,
     ) -> Run:
         """Apply an operator's transition to the run and all runs below it, until none is left; guarded by the run's version."""
         run_id = (await self.functions.get(run_id)).id
@@ -198,7 +212,13 @@ class FunctionRuns(Service):
             ordered = sorted(runs, key=lambda run: run.id)
             closed = await self.functions.closed(ordered) if transition == "cancel" else []
             after = await self.functions.closed_tasks(ordered) if transition == "cancel" else []
-            unit = Unit(run=RunGuard(run.id, run.version), tasks=(*after, *cancel_tasks), rows=(*rows_of(ordered), *closed))
+            more = successor if successor is not None and run in runs else Unit()
+            unit = replace(
+                more,
+                run=RunGuard(run.id, run.version),
+                tasks=(*more.tasks, *after, *cancel_tasks),
+                rows=(*more.rows, *rows_of(ordered), *closed),
+            )
             await self._committer.commit(unit, self._patience)
             self._committer.fenced(held)
             raise Stale  # the next attempt finds children that were started meanwhile
@@ -352,7 +372,8 @@ class FunctionRuns(Service):
                 return run
             error = encode({"code": "adopted", "message": f"Version {version} continues it instead of {old}, by {actor}."})
             ends = Finish("cancel", TaskState.CANCELED, error=error, error_code="adopted", actor=actor)
-            new = own_task(run, version, derived_id(task.id, f"adopt/{task.claim_version}/{version}"), REPLAYED)
+            new_id = derived_id(task.id, f"adopt/{task.claim_version}/{version}")
+            new = replace(own_task(run, version, new_id, REPLAYED), unique_key=task.unique_key)
             rows: tuple[Row, ...] = (BlockRun(run.id, True),) if run.state == RunState.PAUSED else ()
             unit = Unit(Seen.of(task), ends, (new,), run=RunGuard(run.id, run.version), rows=rows)
             await self._committer.commit(unit, self._patience)

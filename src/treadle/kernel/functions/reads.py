@@ -90,7 +90,12 @@ def path_of(recorded: Recorded) -> str:
 def is_suspended(task: Task) -> bool:
     """Whether it is a function's own task, suspended while the whole function waits."""
     return (
-        task.kind == FUNCTION and task.owner_id is None and task.wake_at is not None and task.error is None and not task.blocked_by
+        task.kind == FUNCTION
+        and task.claim_version > 0
+        and task.owner_id is None
+        and task.wake_at is not None
+        and task.error is None
+        and not task.blocked_by
     )
 
 

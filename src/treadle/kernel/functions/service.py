@@ -11,11 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec.structs import replace
 
-from treadle.api.options import FunctionOptions
 from treadle.kernel.core import Core, Service
 from treadle.kernel.functions.decide import (
     ABANDON,
@@ -44,6 +43,7 @@ from treadle.kernel.functions.steps import (
     read_step,
     step_id,
 )
+from treadle.kernel.queue.conflicts import DEBOUNCE, REJECT, REPLACE, KeyConflict, has_started, key_taken, rescheduled, run_key
 from treadle.kernel.queue.engine_tasks import Defaults, cancel_task, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import check_priority
 from treadle.kernel.queue.why import shown_server_state
@@ -52,8 +52,20 @@ from treadle.kernel.store.lookups import all_steps, check_run_repeat, current_ru
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import PutMessage
-from treadle.kernel.store.units import Dismiss, Finish, Row, RunGuard, Seen, Unit, UnitAnswer, Verdict
-from treadle.model.clock import Duration, milliseconds
+from treadle.kernel.store.units import (
+    Dismiss,
+    Finish,
+    PutBlob,
+    PutPayload,
+    ReleaseKey,
+    Row,
+    RunGuard,
+    Seen,
+    Unit,
+    UnitAnswer,
+    Verdict,
+)
+from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.conversion import plain_object
 from treadle.model.errors import (
     IllegalTransition,
@@ -110,16 +122,18 @@ class Functions(Service):
         *,
         cancel_rows: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None,
         cancel_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None,
+        cancel: Callable[[], Callable[..., Awaitable[Run]]] | None = None,
         deadlines: Defaults = (),
     ) -> None:
         """`cancel_rows` and `cancel_tasks` return rows and tasks that are stored with the cancellation of a run, such as those
-        that end its approvals and external jobs."""
+        that end its approvals and external jobs; `cancel` cancels a run, with a `successor` in the same commit."""
         super().__init__(core)
         self._newest_here = newest_here
         self.cleanup_here = cleanup_here
         self.on_finished: list[Callable[[str], None]] = []
         self._cancel_rows = cancel_rows
         self._cancel_tasks = cancel_tasks
+        self._cancel = cancel
         self.deadlines = deadlines
 
     def finished(self, run_id: str) -> None:
@@ -136,22 +150,87 @@ class Functions(Service):
         *,
         run_id: str | None = None,
         actor: str | None = None,
-        **options: Unpack[FunctionOptions],
+        on_conflict: str | None = None,
+        max_wait: Duration | None = None,
+        **options: Any,
     ) -> tuple[str, bool]:
         """Start a run; durable when this returns. Returns its id and whether it is new: an idempotency key returns its first
-        run.
+        run, and a unique key may return the live one. Options are those of `FunctionOptions`.
 
         The default version is the newest registered in this process, or else the newest known to the store.
         """
         run, tasks, rows = await self.prepare(name, payload, run_id=run_id, actor=actor, **options)
-        failpoint("function.before_commit")
-        answer = await self._committer.submit(Unit(tasks=tasks, rows=rows), self._patience)
-        failpoint("function.after_commit")
-        if run.idempotency_key is not None and run.idempotency_key in answer.existing:
-            existing = answer.existing[run.idempotency_key]
-            await check_run_repeat(self._store, self._value_store, run, existing)
-            return existing, False
+        conflict = KeyConflict.of(tasks[0].unique_key, on_conflict, tasks[0].delay, max_wait)
+
+        async def attempt() -> tuple[str, bool]:
+            failpoint("function.before_commit")
+            unit = Unit(tasks=tasks, rows=rows, exclusive=tasks[0].unique_key is not None)
+            answer = await self._committer.submit_unique(unit, self._patience)
+            failpoint("function.after_commit")
+            if answer.verdict is not Verdict.DONE:
+                return await self._meet(answer.existing[tasks[0].unique_key or ""], run, unit, conflict, actor or "python")
+            if run.idempotency_key is not None and run.idempotency_key in answer.existing:
+                existing = answer.existing[run.idempotency_key]
+                await check_run_repeat(self._store, self._value_store, run, existing)
+                return existing, False
+            return run.id, True
+
+        return await self._committer.transact(attempt, f"start {name}")
+
+    async def _meet(self, holder_id: str, run: Run, unit: Unit, conflict: KeyConflict, actor: str) -> tuple[str, bool]:
+        """Act on the live run that has the unique key of a new one: return its id, or store `unit`, the new run, beside its end."""
+        task = await self._store.tasks.find(holder_id)
+        live = None if task is None or task.finished else await self._store.runs.find(task.run_id or "")
+        if task is None or live is None or live.finished:
+            raise Stale
+        is_same = (live.workflow, live.task_list) == (run.workflow, run.task_list)
+        if conflict.action == REJECT or not is_same:
+            raise key_taken(unit.tasks[0].unique_key, f"the run {live.id}" if is_same else "other work")
+        successor = replace(unit, rows=(ReleaseKey(task.id), *unit.rows))
+        if conflict.action == REPLACE:
+            assert self._cancel is not None
+            await self._cancel()(
+                live.id, actor=actor, reason=f"The run {run.id} replaces it.", code="replaced", successor=successor
+            )
+            if await self._store.runs.find(run.id) is None:
+                raise Stale
+        elif conflict.action == DEBOUNCE and has_started(task):
+            await self._committer.commit(replace(successor, run=RunGuard(live.id, None, live=True)), self._patience)
+        else:
+            if conflict.action == DEBOUNCE:
+                now = await self._store.now()
+                blobs = tuple(replace(row, root_id=live.root_id) for row in unit.rows if isinstance(row, PutBlob))
+                settlement = rescheduled(task, conflict.next_delay(live.created_at, now), now, actor)
+                rows: tuple[Row, ...] = (PutPayload(task.id, run.inputs), *blobs)
+                await self._committer.commit(Unit(Seen.of(task), settlement, run=RunGuard(live.id, live.version), rows=rows))
+            return live.id, False
         return run.id, True
+
+    async def reschedule(
+        self, run_id: Ref, delay: Duration | None = None, start_at: datetime | None = None, *, actor: str = "operator"
+    ) -> Run:
+        """Change the start of a run that has not started, to `delay` from now or to `start_at`; without both, to now.
+
+        Its deadline stays. Raises `Refused` (`already_started`) for a run that has started.
+        """
+        run_id = (await self.get(run_id)).id
+
+        async def attempt() -> Run:
+            run, task, now = await self.get(run_id), await self.own_task(run_id), await self._store.now()
+            if task is None or run.finished:
+                raise IllegalTransition("run", run.id, run.state, "reschedule", RUN.possible(run.state))
+            settlement = rescheduled(task, await self._delay(delay, start_at), now, actor)
+            await self._committer.commit(Unit(Seen.of(task), settlement, run=RunGuard(run.id, run.version)), self._patience)
+            return await self.get(run.id)
+
+        return await self._committer.transact(attempt, f"reschedule the run {run_id}")
+
+    async def _delay(self, delay: Duration | None, start_at: datetime | None) -> int:
+        if delay is not None and start_at is not None:
+            raise InvalidInput("Give either delay or start_at, not both.")
+        if start_at is not None:
+            return max(instant(start_at, "start_at") - await self._store.now(), 0)
+        return 0 if delay is None else milliseconds(delay, "delay")
 
     async def prepare(
         self,
@@ -169,12 +248,20 @@ class Functions(Service):
         deadline: Duration | str | None = None,
         deadline_at: datetime | None = None,
         fairness_key: str | None = None,
+        delay: Duration | None = None,
+        start_at: datetime | None = None,
+        unique_key: str | None = None,
     ) -> tuple[Run, tuple[NewTask, ...], tuple[Row, ...]]:
         """Build a new run, its tasks and its rows, for a unit with other rows; arguments as for `start`."""
         check_name(name, "function name")
         check_priority(priority)
         chosen = await self.resolve(name, version)
         ends_at, now = await find_deadline(self._store, name, deadline, deadline_at, self.deadlines)
+        wait_for = await self._delay(delay, start_at)
+        if ends_at is not None and deadline_at is None:
+            ends_at += wait_for
+        if unique_key is not None and idempotency_key is not None:
+            raise InvalidInput("Give either unique_key, for one live run, or idempotency_key, for one run ever; not both.")
         run, task, rows = new_run(
             run_id=run_id or self._ids.new_id(),
             namespace=self._namespace,
@@ -192,7 +279,8 @@ class Functions(Service):
             fairness_key=None if fairness_key is None else check_key(fairness_key, "fairness key"),
             tags=tags,
         )
-        return run, (task, *deadline_tasks(run, now)), rows
+        key = None if unique_key is None else run_key(check_key(unique_key, "unique key"))
+        return run, (replace(task, delay=wait_for, unique_key=key), *deadline_tasks(run, now)), rows
 
     async def resolve(self, name: str, version: int | None) -> int:
         """The version of a new run. A requested version is accepted even if no worker has it yet."""
@@ -422,7 +510,7 @@ class Functions(Service):
             if now.finished:
                 raise IllegalTransition("run", now.id, now.state, what.lower(), RUN.possible(now.state))
             guard = RunGuard(now.id, now.version if keyed else None, live=True)  # a key must be new at that version
-            unit = Unit(run=guard, rows=(*blobs, PutMessage(msgspec.structs.replace(message, run_id=now.id))))
+            unit = Unit(run=guard, rows=(*blobs, PutMessage(replace(message, run_id=now.id))))
             await self._committer.commit(unit, self._patience)
             if actor is not None:
                 await self._note_sender(now.id, f"{what} {name.removeprefix(UPDATE_PREFIX)} from {actor}", actor)

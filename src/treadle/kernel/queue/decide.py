@@ -302,7 +302,7 @@ def paused(task: Task, now: int, actor: str, reason: str | None, *, interrupt: b
     """Hold a task; an attempt in progress goes on under its claim, or with `interrupt` is repeated after the resume."""
     if task.owner_id is not None and task.kind == FUNCTION:
         raise Refused(f"Task {task.id} executes a function: pause its run with `treadle runs pause {task.run_id}`.")
-    held = _held(task, "pause", task.blocked_by | BlockReason.TASK_PAUSED, now, actor, reason)
+    held = blocked(task, "pause", task.blocked_by | BlockReason.TASK_PAUSED, now, actor, reason)
     if task.owner_id is None or not interrupt:
         return held
     attempt = task.attempt + (task.state == TaskState.PENDING)
@@ -313,10 +313,11 @@ def resumed(task: Task, now: int, actor: str) -> Requeue:
     """Release a paused task."""
     if not task.blocked_by & BlockReason.TASK_PAUSED:
         raise IllegalTransition("task", task.id, task.shown_state, "resume", TASK.possible(task.state))
-    return _held(task, "resume", task.blocked_by & ~BlockReason.TASK_PAUSED, now, actor, None)
+    return blocked(task, "resume", task.blocked_by & ~BlockReason.TASK_PAUSED, now, actor, None)
 
 
-def _held(task: Task, transition: str, blocked_by: int, now: int, actor: str, reason: str | None) -> Requeue:
+def blocked(task: Task, transition: str, blocked_by: int, now: int, actor: str, reason: str | None) -> Requeue:
+    """Give the task other block reasons, and change nothing else."""
     return Requeue(
         transition,
         task.state,

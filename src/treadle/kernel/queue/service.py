@@ -9,18 +9,34 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from treadle.api.contract import OptionField, option_fields
 from treadle.api.options import SpecOptions
 from treadle.api.tasks import TaskSpec
 from treadle.kernel.core import Core, Service
 from treadle.kernel.operations import difference
+from treadle.kernel.queue.conflicts import REJECT, REPLACE, KeyConflict, has_started, key_taken, rescheduled
 from treadle.kernel.queue.decide import canceled_error, paused, refuse_of_run, requeued, resumed
 from treadle.kernel.queue.engine_tasks import find_owner
+from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_task_repeat, find_id, is_same_request
 from treadle.kernel.store.process import failpoint
-from treadle.kernel.store.units import Discard, Finish, PutBlob, Redrive, Row, Seen, Settlement, Unit, UnitAnswer, Verdict, tag_rows
+from treadle.kernel.store.units import (
+    Discard,
+    Finish,
+    PutBlob,
+    PutPayload,
+    Redrive,
+    ReleaseKey,
+    Row,
+    Seen,
+    Settlement,
+    Unit,
+    UnitAnswer,
+    Verdict,
+    tag_rows,
+)
 from treadle.model.clock import instant, milliseconds
 from treadle.model.errors import IdempotencyKeyReused, IllegalTransition, InvalidInput, Refused, UnreadableValue
 from treadle.model.ids import Ref, parse_id
@@ -83,17 +99,24 @@ class Queue(Service):
         blobs: dict[str, tuple[Row, ...]] = {}
         keyed: dict[str, NewTask] = {}
         twins: dict[str, str] = {}
+        conflict: KeyConflict | None = None
         for spec in specs:
             if spec.at is not None and now is None:
                 now = await self._store.now()
             task, big = self.make(spec, now)
             checked.append(task)
+            if spec.on_conflict is not None or spec.max_wait is not None:
+                conflict = KeyConflict.of(task.unique_key, spec.on_conflict, task.delay, spec.max_wait)
             if task.idempotency_key is not None and (first := keyed.setdefault(task.idempotency_key, task)) is not task:
                 if not is_same_request(self._value_store, first, task):
                     raise IdempotencyKeyReused(task.idempotency_key)
                 twins[task.id] = first.id
             elif big:
                 blobs[task.id] = big
+        if conflict is not None and conflict.action != "return":
+            if len(checked) > 1:
+                raise InvalidInput("Enqueue a task with on_conflict in a call of its own.")
+            return [await self._enqueue_unique(checked[0], blobs.get(checked[0].id, ()), conflict)]
         new = [task for task in checked if task.id not in twins] if twins else checked
         owners: dict[str, str] = {}
         failpoint("enqueue.before_commit")
@@ -114,6 +137,39 @@ class Queue(Service):
         pairs = [(task.id, owners[twins.get(task.id, task.id)]) for task in checked]
         return [Enqueued(owner, owner == task_id) for task_id, owner in pairs]
 
+    async def _enqueue_unique(self, task: NewTask, rows: tuple[Row, ...], conflict: KeyConflict) -> Enqueued:
+        """Store a task, and act on the live one that has its unique key in the same commit."""
+        actor = task.created_by or "engine"
+
+        async def attempt() -> Enqueued:
+            failpoint("enqueue.before_commit")
+            answer = await self._committer.submit_unique(Unit(tasks=(task,), rows=rows, fresh=True, exclusive=True), self._patience)
+            failpoint("enqueue.after_commit")
+            if answer.verdict is Verdict.DONE:
+                return Enqueued(task.id)
+            if (same := answer.same.get(task.id)) is not None:
+                await check_task_repeat(self._store, self._value_store, task, same)
+                return Enqueued(same, False)
+            holder = await self._store.tasks.find(answer.existing[task.unique_key or ""])
+            if holder is None or holder.finished:
+                raise Stale
+            if conflict.action == REJECT or holder.queue != task.queue or holder.run_id is not None:
+                raise key_taken(task.unique_key, f"the task {holder.id}" if holder.queue == task.queue else "other work")
+            unit = Unit(tasks=(task,), rows=(ReleaseKey(holder.id), *rows), fresh=True, exclusive=True)
+            if conflict.action == REPLACE:
+                error = canceled_error(actor, f"The task {task.id} replaces it.", "replaced")
+                ending = Finish("cancel", TaskState.CANCELED, error=error, error_code="replaced", actor=actor)
+                unit = replace(unit, guard=Seen.of(holder), settlement=ending)
+            elif not has_started(holder):
+                now = await self._store.now()
+                settlement = rescheduled(holder, conflict.next_delay(holder.created_at, now), now, actor)
+                blobs = tuple(replace(row, root_id=holder.root_id) for row in rows if isinstance(row, PutBlob))
+                unit = Unit(Seen.of(holder), settlement, rows=(PutPayload(holder.id, task.payload), *blobs))
+            await self._committer.commit(unit, self._patience)
+            return Enqueued(task.id) if unit.tasks else Enqueued(holder.id, False)
+
+        return await self._committer.transact(attempt, f"enqueue {task.queue.name}")
+
     async def _store_rest(self, tasks: list[NewTask], blobs: Mapping[str, tuple[Row, ...]], answer: UnitAnswer) -> UnitAnswer:
         """Store the tasks of a refused unit without the repeated ones; raise the error of one that is not a repeat."""
         same: dict[str, str] = {}
@@ -126,7 +182,7 @@ class Queue(Service):
             if not tasks:
                 return UnitAnswer(Verdict.DONE, same=same)
             answer = await self._committer.submit(_new_unit(tasks, blobs), self._patience)
-        return msgspec.structs.replace(answer, same=same)
+        return replace(answer, same=same)
 
     async def cancel(self, task_id: Ref, *, actor: str = "operator", reason: str | None = None) -> Task:
         """End the task immediately, fence off its holder and notify its handler; returns the task as it was.
@@ -296,7 +352,7 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "retry": lambda retry: None if (policy := as_policy(retry)) is None else write(policy),
     "limit": partial(check_count, what="A limit"),
 }
-_CONVERTED = frozenset({"delay", "at", "task_list", "kind", "root_id", "id", "tags", "created_by"})
+_CONVERTED = frozenset({"delay", "at", "on_conflict", "max_wait", "task_list", "kind", "root_id", "id", "tags", "created_by"})
 """The options that `Queue.make` converts itself."""
 
 

@@ -283,7 +283,7 @@ def _why_waiting(task: Task, now: int) -> Reason:
             "nondeterministic",
             f"{message}; next try at {at}{due}, which succeeds once the code matches the recorded history; {adopt}",
         )
-    if task.kind == FUNCTION:
+    if task.kind == FUNCTION and (task.claim_version > 0 or task.activity is not None):
         note = None if task.activity is None else decode_shown(task.checkpoint)  # an older version requeues it without a note
         due_at = None if note is None else note.get("wake_at")
         timed = at if note is None else as_text(due_at) if isinstance(due_at, int) else None

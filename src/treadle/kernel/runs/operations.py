@@ -58,6 +58,7 @@ from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.value_store import ValueLost
 from treadle.kernel.tasks.records import TaskRecords
 from treadle.model.access import OPEN, Access
+from treadle.model.clock import Duration
 from treadle.model.conversion import plain_object
 from treadle.model.errors import (
     Contended,
@@ -436,6 +437,11 @@ class RunOperations(Service, RunsApi):
         if run.finished:
             raise IllegalTransition("run", run.id, run.state, "resume", RUN.possible(run.state))
         return await self.show(Run, await self._runs.resume(run.id, actor=actor))
+
+    async def reschedule(
+        self, run_id: str, *, delay: Duration | None = None, start_at: datetime | None = None, actor: str = "operator"
+    ) -> Run:
+        return await self.show(Run, await self._functions.reschedule(run_id, delay, start_at, actor=actor))
 
     async def cancel(self, run_id: str, *, reason: str | None = None, force: bool = False, actor: str = "operator") -> Run:
         return await self.show(Run, await self._runs.cancel(run_id, actor=actor, reason=reason, force=force))

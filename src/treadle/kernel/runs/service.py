@@ -59,13 +59,7 @@ from treadle.kernel.store.units import (
 from treadle.lang import Program
 from treadle.lang.nodes import Block, Facet, Step
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import (
-    IllegalTransition,
-    InvalidInput,
-    Refused,
-    UnreadableValue,
-    not_found,
-)
+from treadle.model.errors import IllegalTransition, InvalidInput, Refused, UnreadableValue, not_found
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import (
     ADVANCE,
@@ -335,6 +329,12 @@ class Runs(Service):
         if late := (await self._advancer.early_end(run))[1]:  # approvals requested during the cancellation
             await self._committer.submit(Unit(rows=late), self._patience)
         return run
+
+    async def reschedule(
+        self, run_id: Ref, delay: Duration | None = None, start_at: datetime | None = None, *, actor: str = "operator"
+    ) -> Run:
+        """Change the start of a function's run that has not started; without a time it starts now."""
+        return await self._of_functions.functions.reschedule(run_id, delay, start_at, actor=actor)
 
     async def retry(self, run_id: Ref, step_id: str | None = None, *, actor: str = "operator") -> Run:
         """Repeat in one commit everything that failed in the run, or below one step or block, and continue the run from there.

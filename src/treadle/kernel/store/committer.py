@@ -38,7 +38,15 @@ from treadle.kernel.store.units import (
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTrouble, log_event
 from treadle.kernel.telemetry.observer import TasksStored, telemetry_of, timed
 from treadle.model.clock import Clock
-from treadle.model.errors import Contended, IllegalTransition, StoreError, StoreOverloaded, StoreTimeout, StoreUnavailable
+from treadle.model.errors import (
+    Contended,
+    IllegalTransition,
+    StoreBusy,
+    StoreError,
+    StoreOverloaded,
+    StoreTimeout,
+    StoreUnavailable,
+)
 from treadle.model.retry import STORE_BACKOFF
 from treadle.model.tasks import Claim, NewTask, Task
 
@@ -213,13 +221,22 @@ class Committer:
         """
         failpoint("operate.before_commit")
         try:
-            answer = await self.submit(unit, patience)
+            answer = await self.submit_unique(unit, patience)
         except IllegalTransition as error:
             raise Stale from error
         failpoint("operate.after_commit")
         if answer.verdict is not Verdict.DONE:
             raise Stale
         return answer
+
+    async def submit_unique(self, unit: Unit, patience: float | None = None) -> UnitAnswer:
+        """Submit a unit; raises `Stale` if one of its unique keys, although it was free, was taken during the commit."""
+        try:
+            return await self.submit(unit, patience)
+        except StoreBusy as error:
+            if not unit.exclusive:
+                raise
+            raise Stale from error
 
     async def drain(self) -> None:
         """Wait until all units submitted so far are answered and announced."""

@@ -46,10 +46,12 @@ from treadle.kernel.store.units import (
     PutBlob,
     PutFlow,
     PutInbox,
+    PutPayload,
     PutRun,
     PutSteps,
     PutTags,
     Redrive,
+    ReleaseKey,
     Requeue,
     RunTransition,
     Unit,
@@ -159,7 +161,7 @@ ENCODED_FIELDS: dict[type, Fields] = {
 WITHOUT_TEXTS = frozenset(
     {
         *(Discard, PutRun, PutSteps, PutInbox, ClearInbox, PutFlow, PutBlob, BlockRun, Dismiss, LimitTask, PutTags),
-        *(TakeMessages, Await),
+        *(TakeMessages, Await, ReleaseKey, PutPayload),
     }
 )
 """Settlements and rows without texts, or with values that the `ValueStore` encoded."""

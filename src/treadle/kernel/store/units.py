@@ -224,6 +224,19 @@ class LimitTask(msgspec.Struct, frozen=True):
     key: str | None
 
 
+class ReleaseKey(msgspec.Struct, frozen=True):
+    """Remove the unique key of a live task; a new task of the same unit may have it."""
+
+    task_id: str
+
+
+class PutPayload(msgspec.Struct, frozen=True):
+    """Replace the payload of a live task, and the inputs of the run that it executes."""
+
+    task_id: str
+    payload: str
+
+
 class PutTags(msgspec.Struct, frozen=True):
     """Set tags of a run or a task (`entity`), in stored form (`model.tags`); nothing happens if it does not exist.
 
@@ -247,6 +260,8 @@ Row = (
     | BlockRun
     | CancelRunTasks
     | Dismiss
+    | ReleaseKey
+    | PutPayload
     | PutTags
     | EntityRow
 )
@@ -259,7 +274,8 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     Redrive, Discard or None for a finished one. Without a guard there is no settlement, and the store writes the rows
     unconditionally. A unit with a claim and no settlement does not change its task: one call may contain several such
     units of one task. `also` are further claimed tasks to settle with it, `run` is the run that it advances. With `fresh`, the
-    store refuses the unit if an idempotency key of its tasks identifies another task: DEFERRED, with those tasks in `same`.
+    store refuses the unit if an idempotency key of its tasks identifies another task: DEFERRED, with those tasks in `same`. With
+    `exclusive`, the same holds for unique keys, with the live tasks that have them in `existing`.
     """
 
     guard: Claim | Seen | None = None
@@ -269,6 +285,7 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     run: RunGuard | None = None
     rows: tuple[Row, ...] = ()
     fresh: bool = False
+    exclusive: bool = False
 
 
 class Verdict(StrEnum):

@@ -135,6 +135,7 @@ CODES: dict[type[TreadleError], dict[str, str]] = {
     Refused: {
         "alert_rule_exists": "an alert rule of that name exists",
         "already_decided": "the approval is no longer pending",
+        "already_started": "the start of work that has started cannot be changed",
         "already_voted": "the same person decides a second time",
         "callback_too_early": "the job of a callback is not recorded yet; the callback may be sent again",
         "decided_too_late": "the time to decide has passed",
@@ -152,6 +153,7 @@ CODES: dict[type[TreadleError], dict[str, str]] = {
         "step_has_task": "the step of a workflow has a live task already",
         "thread_held": "a thread of checkpoints belongs to another task that has not ended",
         "token_exists": "a token of that name exists",
+        "unique_key_taken": "live work has the unique key",
         "watcher_exists": "a watcher of that name exists",
     },
 }

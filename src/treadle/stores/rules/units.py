@@ -25,6 +25,7 @@ from treadle.kernel.store.units import (
     PutRun,
     PutSteps,
     Redrive,
+    ReleaseKey,
     Requeue,
     RunTransition,
     Seen,
@@ -75,8 +76,8 @@ class GuardedTask(NamedTuple):
 
 
 def has_rows(unit: Unit) -> bool:
-    """Whether the unit writes more than one task's settlement and new tasks."""
-    return bool(unit.rows or unit.also) or unit.run is not None
+    """Whether the unit writes more than one task's settlement and new tasks, or writes these only together."""
+    return bool(unit.rows or unit.also) or unit.run is not None or unit.exclusive
 
 
 def is_plain(unit: Unit) -> bool:
@@ -114,6 +115,21 @@ def name_of(record: Record) -> Name:
 def receiving_runs(units: Iterable[Unit]) -> set[str]:
     """Return the runs to which units send messages."""
     return {row.message.run_id for unit in units for row in unit.rows if isinstance(row, PutMessage)}
+
+
+def released_tasks(units: Iterable[Unit]) -> set[str]:
+    """Return the tasks whose unique keys the units release."""
+    return {row.task_id for unit in units for row in unit.rows if isinstance(row, ReleaseKey)}
+
+
+def exclusive_keys(units: Iterable[Unit]) -> set[Key]:
+    """Return the unique keys of new tasks of exclusive units."""
+    return {unique_key_of(task) for unit in units if unit.exclusive for task in unit.tasks if task.unique_key}
+
+
+def unique_key_of(task: NewTask) -> Key:
+    """Return the namespace and the unique key of a task."""
+    return task.queue.namespace, task.unique_key or ""
 
 
 def task_key(unit: Unit) -> TaskKey:
@@ -158,6 +174,8 @@ class Snapshot(msgspec.Struct):
     """Versions of records."""
     names: dict[Name, str] = msgspec.field(default_factory=dict)
     """Live records by name."""
+    unique_keys: dict[Key, str] = msgspec.field(default_factory=dict)
+    """Live tasks by namespace and unique key, for exclusive units."""
     refused: dict[int, UnitAnswer] = msgspec.field(default_factory=dict)
     """Answers to units, by position, with runs or records that turned out to exist when the store inserted them."""
 
@@ -170,6 +188,7 @@ class Snapshot(msgspec.Struct):
             dict(self.run_keys),
             dict(self.records),
             dict(self.names),
+            dict(self.unique_keys),
             self.refused,
         )
 
@@ -185,6 +204,8 @@ class Snapshot(msgspec.Struct):
                 return DEFERRED
         if lost := tuple(part.guard.task_id for part in parts if part.guard and not self._holds(part)):
             return UnitAnswer(Verdict.CLAIM_LOST, lost=lost) if has_rows(unit) else CLAIM_LOST
+        if unit.exclusive and (existing := self._find_rivals(unit)):
+            return UnitAnswer(Verdict.DEFERRED, existing=existing)
         if not has_rare_rows(unit):
             return None
         for put in new_runs(unit):
@@ -198,6 +219,13 @@ class Snapshot(msgspec.Struct):
     def _holds(self, part: Unit) -> bool:
         row = self.tasks.get(task_key(part))
         return row is not None and part.guard is not None and matches(part.guard, row)
+
+    def _find_rivals(self, unit: Unit) -> dict[str, str]:
+        """Return the other live tasks that have unique keys of the unit's tasks and keep them."""
+        released = released_tasks([unit])
+        holders = {task.unique_key: self.unique_keys.get(unique_key_of(task), task.id) for task in unit.tasks if task.unique_key}
+        own = {task.id for task in unit.tasks}
+        return {key: holder for key, holder in holders.items() if holder not in own and holder not in released}
 
     def _refuse_records(self, unit: Unit) -> UnitAnswer | None:
         new = new_records([unit])
@@ -226,6 +254,8 @@ class Snapshot(msgspec.Struct):
                 self.tasks.pop(task_key(part), None)
         if unit.run is not None:
             self.runs[unit.run.run_id] += 1
+        if unit.exclusive:
+            self.unique_keys.update((unique_key_of(task), task.id) for task in unit.tasks if task.unique_key)
         if not has_rare_rows(unit):
             return
         for row in unit.rows:

@@ -416,6 +416,8 @@ class Driver:
             scope=REPLAYED if published else None,
             steps=1 if published else 0,
         )
+        own = await runtime.store.tasks.find(task.id)  # the unique key may have been released since the claim
+        new_task = msgspec.structs.replace(new_task, unique_key=None if own is None else own.unique_key)
         if published:
             step, blobs = folded(new.id, self.journal.published_row(new.id), task.root_id, runtime.value_store)
             rows = (*rows, *blobs, PutSteps(new.id, (step,), 0))

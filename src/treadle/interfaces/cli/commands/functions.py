@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from click.exceptions import Exit
 
+from treadle.api.options import FunctionOptions
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.commands.run import end_of, failure_of, tell_failed
@@ -14,19 +15,13 @@ from treadle.interfaces.cli.format import plain, pretty
 from treadle.interfaces.cli.messages import FAILED, TIME_RAN_OUT, tell_note, tell_warning
 from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import (
-    Deadline,
-    FairnessKey,
     Params,
     Payload,
-    TagPairs,
     any_json,
-    deadline_option,
-    tags,
     wait_limit,
 )
 from treadle.interfaces.cli.values import payload as parse_payload
 from treadle.model.errors import InvalidInput
-from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
@@ -41,33 +36,15 @@ async def start(
     name: Annotated[str, argument(metavar="NAME", help="The function's name")],
     payload: Payload = None,
     parameters: Params = None,
-    version: Annotated[int | None, option(help="Version of the function; default: the newest known one")] = None,
-    idempotency_key: Annotated[
-        str | None, option(metavar="KEY", help="A repeated start with this key returns the first run")
-    ] = None,
-    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers select tasks from")] = DEFAULT_LIST,
-    priority: Annotated[int, option(help="Smaller numbers run first")] = 0,
-    deadline: Deadline = None,
-    fairness_key: FairnessKey = None,
-    tag_pairs: TagPairs = None,
     wait: Annotated[bool, option("--wait", help="Wait for the result and print it; exit 1 if the run failed")] = False,
     wait_for: Annotated[str | None, option(metavar="DURATION", help="Maximum time to wait; exit 6 after it")] = None,
+    **options: Unpack[FunctionOptions],
 ) -> None:
     """Start a durable function; when this returns, its run is durable."""
     value = parse_payload(payload, parameters or ())
     limit = wait_limit(wait_for)
     async with session.api(migrate=True) as api:
-        started = await api.functions.start(
-            name,
-            value,
-            version=version,
-            idempotency_key=idempotency_key,
-            task_list=task_list,
-            priority=priority,
-            fairness_key=fairness_key,
-            **deadline_option(deadline),
-            tags=tags(tag_pairs),
-        )
+        started = await api.functions.start(name, value, **options)
         summary: dict[str, Json] = {"id": started.id, "created": started.created}
         if not wait and limit is None:
             message = f"Started {name} as {started.id}" if started.created else f"A run already has this key: {started.id}"

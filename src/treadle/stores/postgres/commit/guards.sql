@@ -50,6 +50,12 @@ join log on log.entity_id = any (array[given.id]) and log.claim_version = given.
 -- Lock runs in order of id, and return their versions, and whether they have ended.
 select id::text, version, finished_at is not null from runs where id = any($1::text::uuid[]) order by id for update;
 
+-- name: find_unique_keys(*rows)
+-- Return the live tasks that have unique keys ($1 namespaces, $2 keys), with the keys.
+select tasks.namespace, tasks.unique_key, tasks.id::text
+from unnest($1::text[], $2::text[]) as given (namespace, key)
+join tasks on tasks.namespace = given.namespace and tasks.unique_key = given.key;
+
 -- name: lock_records(ids)
 -- Lock records in order of id, and return their versions.
 select id::text, version from records where id = any ($1::uuid[]) order by id for update;

@@ -144,6 +144,17 @@ with locked as materialized (
 )
 select distinct null::integer, namespace, limit_key from made where limit_key is not null;
 
+-- name: release_keys(ids)
+-- Remove the unique keys of live tasks.
+update tasks set unique_key = null where id = any ($1::uuid[]);
+
+-- name: put_payload(task_id, payload)
+-- Replace the payload of a live task, and the inputs of the run that it executes.
+with changed as (
+  update tasks set payload = $2::text where id = $1::uuid returning run_id, step_id
+)
+update runs set inputs = $2::text from changed where runs.id = changed.run_id and changed.step_id is null;
+
 -- name: limit_task(task_id, key)
 -- Set the limit key of a live task; without an owner, it waits to be admitted. Return the namespace, the old and the new key.
 with before as materialized (

@@ -35,6 +35,12 @@ where exists (
 -- The versions of runs, and whether they have ended.
 select r.id, r.version, r.finished_at is not null from json_each(:ids) as wanted cross join runs as r on r.id = wanted.value;
 
+-- name: find_unique_keys
+-- Return the live tasks that have these unique keys (namespace, key), with the keys.
+select t.namespace, t.unique_key, t.id
+from jsonb_each(:rows) as r
+  cross join tasks as t on t.namespace = r.value ->> 0 and t.unique_key = r.value ->> 1;
+
 -- name: lock_records
 -- The versions of records.
 select r.id, r.version from json_each(:ids) as wanted cross join records as r on r.id = wanted.value;

@@ -113,6 +113,15 @@ update tasks
 set limit_key = :key, blocked_by = iif(:key is null, blocked_by & ~1, blocked_by | (owner_id is null))
 where id = :task_id;
 
+-- name: release_keys
+-- Remove the unique keys of live tasks.
+update tasks set unique_key = null where id in (select value from json_each(:ids));
+
+-- name: put_payload
+-- Replace the payload of a live task, and the inputs of the run that it executes.
+update tasks set payload = :payload where id = :task_id;
+update runs set inputs = :payload where id = (select run_id from tasks where id = :task_id and step_id is null);
+
 -- name: list_ready_queues_of
 -- List the queues in which tasks are ready.
 select distinct t.queue_id
