@@ -227,7 +227,7 @@ OPERATIONS = (
     operation(
         "afl_manage_runner",
         {"pause": "runs.pause", "resume": "runs.resume", "cancel": "runs.cancel", "reschedule": "runs.reschedule"},
-        "Pause, resume or cancel a run, or change its start. Pausing stops new tasks of it; canceling ends it and all its tasks.\n\n"
+        "Pause, resume or cancel a run, or change its start. Pausing stops new tasks of it; canceling ends all its tasks.\n\n"
         "A canceled function with cleanup code stays running while it cleans up, for a limited time.",
         hints={
             "action": Doc("The action", "pause"),
