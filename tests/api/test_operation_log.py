@@ -8,15 +8,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.engines import make_engine, url_of
 from tests.limits import BOUND
+from tests.mcp.transports import in_request_context
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, ExternalPollingLoop, ExternalProductionHandle
 from treadle.api.events import Event
 from treadle.api.facade import all_calls
 from treadle.api.flows import SourceText
 from treadle.engine.operations import Operations
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.web.site import add_pages
 from treadle.model.access import Access, Scope
 from treadle.model.errors import NotFound, Refused
 
@@ -363,3 +367,34 @@ async def test_a_refused_change_leaves_no_entry(scene: Scene):
     with pytest.raises(Refused):
         await scene.api.schedules.create("nightly", every=60, task="later")
     assert not await by_ada(scene)
+
+
+async def test_the_actor_is_the_caller_of_each_interface(scene: Scene):
+    engine = scene.engine
+    secret = (await scene.other.tokens.create("ci", ["admin"])).secret
+    http = httpx.AsyncClient(
+        transport=httpx.ASGITransport(make_app(engine, more=(add_pages,))),
+        base_url="http://127.0.0.1",
+        headers={"Authorization": f"Bearer {secret}"},
+    )
+    actors = {}
+    async with http, in_request_context(engine, actor="mcp:ada") as client:
+        changes: dict[str, Callable[[], Awaitable[Any]]] = {
+            "http": lambda: http.put("/v1/limits/key", json={"key": "customer:1", "max_running": 3}),
+            "dashboard": lambda: http.post("/limits", data={"key": "customer:1", "max_running": "4"}),
+            "mcp": lambda: client.call_tool(
+                "tool_call", {"name": "limit_set", "arguments": {"key": "customer:1", "max_running": 5}}
+            ),
+            "python": lambda: engine.kernel.lists.limit_key("customer:1", 6),
+        }
+        for name, change in changes.items():
+            seq = await engine.kernel.store.log.find_last_seq()
+            await change()
+            events = (await scene.other.events.list(after_seq=seq)).events
+            actors[name] = [(event.actor, event.data["after"]) for event in events if event.entity == "operation"]
+    assert actors == {
+        "http": [("ci", {"max_running": 3})],
+        "dashboard": [("ci", {"max_running": 4})],
+        "mcp": [("mcp:ada", {"max_running": 5})],
+        "python": [("operator", {"max_running": 6})],
+    }

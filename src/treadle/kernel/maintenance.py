@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,12 +20,11 @@ from treadle.api.wire import Instant, record_of
 from treadle.kernel.bodies import PARTS, Bodies
 from treadle.kernel.core import Core, Service
 from treadle.kernel.external.rebuild import ExternalUpkeep
-from treadle.kernel.operations import operation_entry
+from treadle.kernel.operations import log_operation, operation_entry
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.health import findings
 from treadle.kernel.store.lookups import PAGE_LIMIT, check_limit
 from treadle.kernel.store.retention import START, Retention
-from treadle.kernel.store.units import Unit
 from treadle.kernel.store.verify import verify_page
 from treadle.kernel.telemetry.observer import CallTimer
 from treadle.model.errors import InvalidInput, StoreDamaged
@@ -125,17 +123,12 @@ class Maintenance(Service):
         self, *, older_than: float | None = None, dry_run: bool = False, after: str | None = None, actor: str = "operator"
     ) -> PruneStep:
         if after is None and not dry_run:
-            await self._enter("store.prune", "ended work", actor, {"older_than": older_than})
+            await log_operation(self._core, "store.prune", "ended work", actor, {"older_than": older_than})
         return await self._retention.prune_some(older_than=older_than, dry_run=dry_run, after=START if after is None else after)
 
     async def prune_tree(self, member_id: str, *, actor: str = "operator") -> PruneStep:
-        await self._enter("store.prune_tree", member_id, actor, None)
+        await log_operation(self._core, "store.prune_tree", member_id, actor)
         return await self._retention.prune_tree(member_id)
-
-    async def _enter(self, operation: str, subject: str, actor: str, after: dict[str, Any] | None) -> None:
-        """Log an operation that takes several transactions, before it begins."""
-        entry = operation_entry(self._core, operation, subject, actor, None, after)
-        await self._committer.submit(Unit(rows=entry), self._patience)
 
     def _rule(self, task_list: str, completed_for: int | None, failed_for: int | None) -> RetentionRule:
         rules = self._retention.rules

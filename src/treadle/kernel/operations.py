@@ -12,7 +12,7 @@ from typing import Any
 
 from treadle.kernel.core import Core
 from treadle.kernel.store.records import ChangeRecord, PutRecord
-from treadle.kernel.store.units import Row
+from treadle.kernel.store.units import Row, Unit
 from treadle.model.records import Record
 from treadle.model.states import OPERATION
 from treadle.model.values import encode
@@ -31,6 +31,11 @@ def operation_entry(
     record = Record(id=core.ids.new_id(), namespace=core.namespace, entity=OPERATION.entity, state=state)
     data = encode({"operation": operation, "subject": subject, **difference(before, after)})
     return PutRecord(record), ChangeRecord(record.id, 0, "{}", "perform", state, state, ended=True, actor=actor, data=data)
+
+
+async def log_operation(core: Core, operation: str, subject: str, actor: str, after: Mapping[str, Any] | None = None) -> None:
+    """Log an operation that takes several transactions, before it begins."""
+    await core.committer.submit(Unit(rows=operation_entry(core, operation, subject, actor, None, after)), core.patience)
 
 
 def difference(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from treadle.kernel.external.records import (
     show_job,
     submission_rows,
 )
-from treadle.kernel.operations import operation_entry
+from treadle.kernel.operations import log_operation
 from treadle.kernel.queue.decide import (
     BACK_OFF_FOR,
     TaskDecision,
@@ -360,8 +360,7 @@ class ExternalJobs(ExternalJobReads):
     async def rebuild(self, *, limit: int = 500, before: str | None = None, actor: str = "operator") -> ExternalJobsRebuilt:
         """Rebuild up to `limit` records from their events, newest first, older than `before`."""
         if before is None:
-            entry = operation_entry(self._core, "external_jobs.rebuild", "external jobs", actor)
-            await self._committer.submit(Unit(rows=entry), self._patience)
+            await log_operation(self._core, "external_jobs.rebuild", "external jobs", actor)
         return await ExternalUpkeep(self._core).rebuild_page(before, limit)
 
     async def cancel(self, job_id: Ref, *, actor: str = "operator", reason: str | None = None) -> ExternalJob:
