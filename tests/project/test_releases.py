@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,12 @@ def test_the_changelog_has_a_section_for_this_version() -> None:
     assert heading
     kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
     assert set(re.findall(r"^### (.*)$", released, re.MULTILINE)) <= kinds
+
+
+def test_the_changelog_names_no_unreleased_change_twice() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8").partition("## [Unreleased]\n")[2].partition("\n## [")[0]
+    starts = Counter(line[:32] for line in text.splitlines() if line.startswith("- "))
+    assert [start for start, count in starts.items() if count > 1] == []
 
 
 def test_the_licences_are_those_of_the_locked_npm_packages() -> None:
