@@ -9,6 +9,9 @@ from typing import Any
 
 from treadle.engine.operations import Operations
 
+RUNS = ("function", "parent", "workflow")
+"""Kinds of work that are runs."""
+
 
 class Fault(StrEnum):
     """The one fault of a history; it happens while the first piece of work is in progress."""
@@ -54,6 +57,8 @@ class Case:
     run_options: dict[str, Any] = field(default_factory=dict)
     """Options of starts of runs."""
     payload: dict[str, Any] = field(default_factory=dict)
+    pad: str = ""
+    """More text in payloads and results."""
     raises: int = 0
     """Executions of each piece of work that raise an error, after which a retry follows."""
     dies: int = 0
@@ -77,6 +82,8 @@ class Case:
     end: str = "completed"
     error: str | None = None
     """The code of the error in which it ends."""
+    denies: bool = False
+    """Whether people deny what they are asked."""
     reasons: set[str] = field(default_factory=set)
     """Codes of which `why` must have named one while work was waiting."""
     ends_within: float = 45.0

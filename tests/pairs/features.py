@@ -8,12 +8,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.pairs.case import Act, Case, Fault, Item
+from tests.pairs.case import RUNS, Act, Case, Fault, Item
 
 from treadle.engine.operations import Operations
 from treadle.model.errors import IllegalTransition
 
-RUNS = ("function", "workflow")
 TASKS = ("task", "external", "approval", "remote")
 """Kinds of work whose options are those of `enqueue`."""
 
@@ -97,6 +96,25 @@ def _retried(case: Case) -> None:
     _acts(case, Act(20, _each(case, "retry")), dies=1)
 
 
+def _retried_by_task(case: Case) -> None:
+    """An operator retries the failed tasks of runs, each by its own id."""
+
+    async def act(api: Operations, items: list[Item]) -> int:
+        tasks = [task for task in (await api.tasks.list(name="pair.Do", state=["failed"])).tasks if task.run_id is not None]
+        for task in tasks:
+            with contextlib.suppress(IllegalTransition):  # it has been retried before the answer was lost
+                await api.tasks.retry(task.id)
+        return len(tasks)
+
+    _acts(case, Act(20, act), dies=1)
+
+
+def _padded(case: Case) -> None:
+    """Values too large for their rows."""
+    case.pad = "x" * 50_000
+    case.returns["extra"] = case.pad
+
+
 def _redriven(case: Case) -> None:
     _acts(case, Act(20, _once("dead_letters", "retry", everything=True)), dies=1)
 
@@ -116,6 +134,11 @@ def _hanging(case: Case) -> None:
     case.options.setdefault("timeout", 2)
 
 
+def _overdue(case: Case) -> None:
+    case.options["deadline"] = 3
+    _set(case, hangs=100, end="failed", error="deadline_exceeded")
+
+
 def _silent(case: Case) -> None:
     case.hangs = 1
     case.options["progress_every"] = 0.5
@@ -127,11 +150,11 @@ def _awaited(case: Case, code: str, **options: Any) -> None:
     case.reasons.add(code)
 
 
-HANDLED = ("task", "function", "workflow", "schedule")
+HANDLED = ("task", *RUNS, "schedule")
 """Kinds that end in a handler of the server."""
 
 FEATURES = (
-    *map(_kind, ("task", "function", "workflow", "external", "approval", "schedule", "remote", "agent")),
+    *map(_kind, ("task", "function", "parent", "workflow", "external", "approval", "schedule", "remote", "agent")),
     Feature("option", "delay", lambda case: _awaited(case, "delayed", delay=3), TASKS),
     _option("priority", priority=-5),
     _option("idempotency key", idempotency_key="same"),
@@ -141,6 +164,7 @@ FEATURES = (
     _option("trace", trace_id="trace-1"),
     _option("timeout", ("task",), timeout=4),
     Feature("option", "progress deadline", _silent, ("task",)),
+    Feature("option", "large values", _padded, ("task", *RUNS)),
     Feature("option", "typed result", lambda case: case.returns.update(count=3.0, extra=None), HANDLED),
     Feature("option", "one named parameter", lambda case: case.payload.update(settings={"colour": "red"}), ("task",)),
     Feature("option", "collected failures", _collected, ("function",)),
@@ -158,12 +182,21 @@ FEATURES = (
     Feature("end", "raises once", lambda case: _set(case, raises=1), HANDLED),
     Feature("end", "canceled", _canceled, ("task", *RUNS, "external", "approval", "remote")),
     Feature("end", "hangs", _hanging, ("task",)),
+    Feature("end", "fails", lambda case: _set(case, dies=100, end="failed"), ("task", *RUNS, "schedule")),
+    Feature("end", "denied", lambda case: _set(case, denies=True, end="failed", error="approval_denied"), ("approval",)),
+    Feature("end", "deadline", _overdue, ("task",)),
     Feature("repair", "retry", _retried, ("task", *RUNS)),
+    Feature("repair", "retry of the task", _retried_by_task, ("function", "workflow")),
     Feature("repair", "dead letters", _redriven, ("task",)),
     Feature("repair", "pause and resume", _held, ("task", *RUNS)),
     *(Feature("fault", fault.value, lambda case, fault=fault: _set(case, fault=fault)) for fault in Fault),
 )
-DEFAULT_KIND = {"workflow": ("typed result",), "function": ("collected failures", "forgotten await"), "external": ("scopes",)}
+DEFAULT_KIND = {
+    "workflow": ("typed result",),
+    "function": ("collected failures", "forgotten await", "retry of the task"),
+    "external": ("scopes",),
+    "approval": ("denied",),
+}
 """The kind of work of a pair that names none, for features that another kind than a task shows best."""
 AGAINST = (
     ("collected failures", "retry"),
@@ -175,6 +208,11 @@ AGAINST = (
     ("canceled", "dead letters"),
     ("canceled", "paused list"),
     ("hangs", "progress deadline"),
+    ("fails", "collected failures"),
+    ("retry of the task", "canceled"),
+    ("retry of the task", "collected failures"),
+    ("retry of the task", "forgotten await"),
+    *itertools.product(("fails", "deadline"), ("retry", "retry of the task", "dead letters")),
     ("idempotency key", "namespaces"),
 )
 """Pairs that contradict each other."""

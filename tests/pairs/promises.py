@@ -6,10 +6,13 @@ import json
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from tests.pairs.case import REPEATING, Item
+import httpx
+from tests.pairs.case import REPEATING, RUNS, Item
 
 from treadle import Engine
+from treadle.client import Client
 from treadle.engine.operations import Operations
+from treadle.interfaces.http.app import make_app
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.model.access import OPEN
 from treadle.model.names import HANDLER
@@ -84,7 +87,7 @@ async def live_ids(story: Story, item: Item) -> list[str] | None:
     """The ids of the item's work that has not ended; None if there is none of it yet."""
     assert item.id is not None
     store = story.simulation.store
-    if story.case.kind in ("function", "workflow"):
+    if story.case.kind in RUNS:
         run = await store.runs.find(item.id)
         return None if run is None else [] if run.finished else [run.id]
     tasks = await tasks_of(story, item)
@@ -127,14 +130,14 @@ async def _check_item(story: Story, item: Item) -> None:
         wrong(f"{item.key} could not be submitted")
         return
     result: Any
-    if case.kind in ("function", "workflow"):
+    if case.kind in RUNS:
         run = await store.runs.find(item.id)
         if run is None:
             wrong(f"{item.key} is lost")
             return
         state, error = run.state, run.error
         result = await engine.runs.outputs(run) if state == "completed" else None
-        if case.kind == "function" and state == "completed":
+        if case.kind != "workflow" and state == "completed":
             result = result["result"]
     else:
         tasks = await tasks_of(story, item)
@@ -150,7 +153,7 @@ async def _check_item(story: Story, item: Item) -> None:
         wrong(f"{item.key} failed with {code}, not {case.error}: {error}")
     elif state == "completed":
         expected = {"key": item.key}
-        if case.kind not in ("function", "workflow", "external", "approval"):
+        if case.kind not in (*RUNS, "external", "approval"):
             expected |= case.returns
         if case.payload:
             expected |= {"colour": "red"}
@@ -170,7 +173,7 @@ async def _check_repetition(story: Story) -> None:
     for (task_id, attempt), count in work.attempts.items():
         if count > 1:
             wrong(f"attempt {attempt} of {task_id} was executed {count} times")
-    anew = case.kind in ("function", "workflow") and case.dies > 0  # a retry of a run starts a failed call as another task
+    anew = case.kind in RUNS and case.dies > 0  # a retry of a run starts a failed call as another task
     for who, keys in work.world.deduped.items():
         if len(keys) > 1 + anew:
             wrong(f"{who} was charged under {len(keys)} idempotency keys")
@@ -192,8 +195,16 @@ async def _check_log(story: Story) -> None:
 
 
 async def _check_interfaces(story: Story, engine: Engine, namespace: str) -> None:
+    """Python and HTTP say what the store has."""
+    transport = httpx.ASGITransport(make_app(engine, open_access=True))
+    async with Client("http://127.0.0.1", transport=transport) as client:
+        for api in (Operations(engine, OPEN), client):
+            await _check_operations(story, api, namespace)
+
+
+async def _check_operations(story: Story, api: Operations | Client, namespace: str) -> None:
     """Lists, searches and single reads say what the store has."""
-    wrong, store, api = story.simulation.wrong, story.simulation.store, Operations(engine, OPEN)
+    wrong, store = story.simulation.wrong, story.simulation.store
     stored = {
         task.id: task for task in await store.tasks.list_matching(TaskFilter(namespace=namespace), 10_000) if task.kind == HANDLER
     }

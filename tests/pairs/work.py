@@ -38,7 +38,7 @@ OFTEN = RetryPolicy.of(100, first=0.2, longest=1, jitter=0.0)
 FLOW = """
 namespace pair {
   event facet Do(key: String) => (key: String, count: Long, extra: String)
-  event facet After(key: String) => (key: String)
+  event facet After(key: String) => (key: String) script "result['twice'] = params['key'] * 2"
   workflow Workflow(key: String) => (key: String) andThen {
     a = Do(key = $.key)
     b = After(key = a.key)
@@ -112,6 +112,7 @@ class Work:
 
         @engine.handler("pair.After", retry=OFTEN)
         async def after(payload: Any) -> Any:
+            assert payload["twice"] == payload["key"] * 2
             return {"key": payload["key"]}
 
         if case.payload:
@@ -136,6 +137,7 @@ class Work:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeterminismWarning)  # one forgets to await, which is reported here already
+            engine.function("pair.Parent")(self._parent)
             engine.function("pair.Function")(self._forgetful if case.forgets else self._function)
         engine.specialist("pair.Press", Press(self, namespace), scope=scope)
 
@@ -151,6 +153,9 @@ class Work:
             raise ValueError("1 of 1 calls failed")
         return {"key": done["key"]}
 
+    async def _parent(self, payload: Any, ctx: Any) -> Any:
+        return await (await ctx.start("pair.Function", payload)).result()
+
     async def _forgetful(self, payload: Any, ctx: Any) -> Any:
         ctx.call("pair.Do", {"key": payload["key"]})
         return {"key": payload["key"]}
@@ -160,9 +165,11 @@ class Work:
     async def submit(self, engine: Engine, item: Item, number: int) -> str:
         """Submit an item; repeating it is harmless."""
         case, payload = self.case, {"key": item.key}
+        if case.pad and case.kind != "workflow":
+            payload["pad"] = case.pad
         match case.kind:
-            case "function":
-                return (await engine.start_function("pair.Function", payload, **self._run_options(item))).id
+            case "function" | "parent":
+                return (await engine.start_function(f"pair.{case.kind.title()}", payload, **self._run_options(item))).id
             case "workflow":
                 run = await engine.start_run([("pair.afl", FLOW)], "pair.Workflow", payload, **self._run_options(item))
                 return run.id
@@ -182,7 +189,7 @@ class Work:
                     if options.get(name) == "same":
                         options[name] = f"same-{item.key}"
                 if case.payload and kind == "task":
-                    payload = {"settings": {"key": item.key, **case.payload["settings"]}}
+                    payload = {"settings": payload | case.payload["settings"]}
                 scope = case.scopes[number % len(case.scopes)]
                 return (await engine.enqueue(NAMES[kind], payload, scope=scope, **options)).id
 
@@ -205,11 +212,11 @@ class Work:
     # who else takes part
 
     async def approve(self, engine: Engine) -> None:
-        """Approve what is asked, every second."""
+        """Approve or deny what is asked, every second."""
         while True:
             await asyncio.sleep(1)
             for approval in (await engine.approvals.list()).approvals:
-                await engine.approvals.approve(approval.id, actor="ada")
+                await (engine.approvals.deny if self.case.denies else engine.approvals.approve)(approval.id, actor="ada")
 
     async def serve_remotely(self, engine: Engine, process: Process) -> None:
         """Register as a remote worker, and do what it claims."""
