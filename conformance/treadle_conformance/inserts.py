@@ -218,12 +218,13 @@ async def test_concurrent_callers_with_one_key_agree_on_one_task(store):
     assert sum(not answer.existing for answer in answers) == 1
 
 
-async def test_a_task_keeps_the_actor_that_enqueued_it_to_its_end_and_when_it_is_redriven(store):
-    task = await put_and_claim(store, created_by="ci")
-    assert (await get(store, task.id)).created_by == "ci"
+async def test_a_task_keeps_its_actor_and_its_baggage_to_its_end_and_when_it_is_redriven(store):
+    task = await put_and_claim(store, created_by="ci", baggage='{"tenant":"acme"}')
+    assert (task.baggage, (await get(store, task.id)).created_by) == ('{"tenant":"acme"}', "ci")
     assert await settle(store, task.claim, Finish("fail", TaskState.FAILED, error="{}", error_code="boom")) == DONE
     ended = await get(store, task.id)
-    assert (ended.state, ended.created_by) == ("failed", "ci")
+    assert (ended.state, ended.created_by, ended.baggage) == ("failed", "ci", task.baggage)
     assert await settle(store, Seen.of(ended), Redrive("requeue", "ann")) == DONE
-    assert (await get(store, task.id)).created_by == "ci"
+    redriven = await get(store, task.id)
+    assert (redriven.created_by, redriven.baggage) == ("ci", task.baggage)
     assert (await get(store, (await put_one(store)).id)).created_by is None

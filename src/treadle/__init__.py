@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from treadle.workers.functions.sync import BlockingFunctionContext
     from treadle.workers.functions.wait_operations import Update
     from treadle.workers.injection import Depends
+    from treadle.workers.interceptors import Interceptor
     from treadle.workers.references import Function, Handler
     from treadle.workers.specialists import RenderSpecialist, Specialist
 
@@ -101,6 +102,7 @@ _PLACES = {
     "treadle.workers.context": ("Context",),
     "treadle.workers.injection": ("Depends",),
     "treadle.workers.functions.sync": ("BlockingFunctionContext",),
+    "treadle.workers.interceptors": ("Interceptor",),
     "treadle.workers.functions.context": ("FunctionContext",),
     "treadle.workers.functions.wait_operations": ("Update",),
     "treadle.workers.functions.registry": ("DeterminismWarning",),
@@ -150,6 +152,7 @@ __all__ = [
     "GateContext",
     "Handle",
     "Handler",
+    "Interceptor",
     "Judgement",
     "NonRetryable",
     "Paused",

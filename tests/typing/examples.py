@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -15,14 +16,17 @@ from treadle import (
     BlockingFunctionContext,
     Context,
     Engine,
+    Enqueued,
     Failed,
     Function,
     FunctionContext,
     Handle,
     Handler,
+    Interceptor,
     Problem,
     Retry,
     RetryPolicy,
+    TaskSpec,
     TreadleError,
 )
 
@@ -69,6 +73,25 @@ def weigh(order: Order, copies: int = 1) -> Parcel:
 async def ship_order(order: Order) -> Receipt:
     return Receipt(order.sku)
 
+
+tenant: ContextVar[str] = ContextVar("tenant")
+with_context = Engine("memory://", propagate=[tenant])
+Engine("memory://", propagate=["tenant"])  # E
+
+
+class Timed(Interceptor):
+    async def handler(self, ctx: Context, proceed: Callable[[Context], Awaitable[Any]]) -> Any:
+        assert_type(ctx.attempt, int)
+        return await proceed(ctx)
+
+    async def enqueue(
+        self, specs: Sequence[TaskSpec], proceed: Callable[[Sequence[TaskSpec]], Awaitable[list[Enqueued]]]
+    ) -> list[Enqueued]:
+        return await proceed([*specs])
+
+
+engine.intercept(Timed())
+engine.intercept(Timed)  # E
 
 RetryPolicy.of(5, on=(int,))  # E
 RetryPolicy.of(5, should_retry=7)  # E

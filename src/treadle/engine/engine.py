@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
@@ -27,6 +28,7 @@ from treadle.model.names import DEFAULT_LIST, HANDLER, PLAN, check_name
 from treadle.model.tasks import Task
 from treadle.model.values import Json, shown
 from treadle.settings import Settings, load_settings
+from treadle.workers.baggage import Baggage
 from treadle.workers.context import Registry
 from treadle.workers.functions.registry import FunctionRegistry
 from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, Function, Handler
@@ -93,12 +95,14 @@ class Engine(Registration):
         store_of: StoreFactory | None = None,
         program: str | None = None,
         release: int | str = 0,
+        propagate: Iterable[ContextVar[Any]] = (),
     ) -> None:
         """Make a closed engine on the store at `url`; nothing is connected yet.
 
         `settings` replace those of the environment. `codec` transforms stored values, for instance to encrypt them. `program` and
-        `release` identify the owner of the code's declarations (`declare`). `clock`, `ids`, `emit` (receives events) and `store_of`
-        (opens the store) are for tests and embedding.
+        `release` identify the owner of the code's declarations (`declare`). `propagate` lists context variables whose values (JSON)
+        are stored with the work that this process enqueues or starts, and are set in its handlers and functions. `clock`, `ids`,
+        `emit` (receives events) and `store_of` (opens the store) are for tests and embedding.
         """
         settings = settings or load_settings()
         functions = FunctionRegistry()
@@ -114,7 +118,7 @@ class Engine(Registration):
             clock=clock or SystemClock(),
             ids=ids or SystemIds(),
             telemetry=telemetry_of(emit),
-            registry=Registry(),
+            registry=Registry(Baggage(propagate)),
             function_registry=functions,
             codec=codec,
             store_of=store_of,

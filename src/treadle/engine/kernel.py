@@ -215,6 +215,8 @@ class Kernel:
             namespace,
             settings.payload_limit,
             current_trace_id=telemetry.trace_id,
+            current_baggage=(lambda: registry.baggage.pack(self.value_store)) if registry.baggage else None,
+            around=registry.around,
         )
         self.queue = Queue(self.core, follow=self._follow_operator, retry_of_run=self._retry_of_run)
         self.reads = Reads(self.core, self.why_awaiting)

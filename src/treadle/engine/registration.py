@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from treadle.engine.decorators import FunctionDecorator, HandlerDecorator, TaskDecorator
     from treadle.engine.kernel import Kernel
     from treadle.workers.injection import Scope
+    from treadle.workers.interceptors import Interceptor
     from treadle.workers.specialists import SpecialistOptions
 
 H = TypeVar("H", bound=Callable[..., Any])
@@ -105,6 +106,12 @@ class Registration:
             return given
 
         return add if factory is None else add(factory)
+
+    def intercept(self, interceptor: Interceptor) -> None:
+        """Call the methods of the `interceptor` around enqueues, starts of runs, handlers and steps, inside of earlier ones."""
+        from treadle.workers.interceptors import add_interceptor
+
+        add_interceptor(self.kernel.registry.around, interceptor)
 
     def on_start(self, hook: H) -> H:
         """Call `hook`, a sync or async function, when a worker starts, before it claims work; once per process.

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from treadle.kernel.core import intercepted
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.settler import Settler
 from treadle.model.usage import micros
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from treadle.kernel.runs.advancer import Advancer
     from treadle.kernel.runs.flows import Flows, Source
     from treadle.kernel.runs.operations import RunOperations
-    from treadle.kernel.runs.records import StartedRun
+    from treadle.kernel.runs.records import RunRequest, StartedRun
     from treadle.kernel.runs.service import Runs
     from treadle.kernel.runs.steps import StepReads
     from treadle.kernel.traces import TraceReads
@@ -127,7 +128,12 @@ class RunServices:
         **options: Any,
     ) -> StartedRun:
         """Start a workflow, with a budget for its model requests if given."""
-        return await self._start(budget, lambda run_id: self.runs.start(flow, workflow, inputs, run_id=run_id, **options))
+
+        async def start(request: RunRequest) -> StartedRun:
+            begin = partial(self.runs.start, flow, request.name or None, request.payload, **request.options)
+            return await self._start(budget, lambda run_id: begin(run_id=run_id))
+
+        return await self._intercepted(start, workflow or "", inputs, options)
 
     async def start_function(
         self, name: str, payload: Mapping[str, Json] | None = None, *, budget: float | None = None, **options: Any
@@ -135,10 +141,24 @@ class RunServices:
         """Start a durable function, with a budget for its model requests if given."""
         from treadle.kernel.runs.records import StartedRun
 
-        async def start(run_id: str | None) -> StartedRun:
-            return StartedRun(*await self.functions.start(name, payload, run_id=run_id, **options))
+        async def start(request: RunRequest) -> StartedRun:
+            async def begin(run_id: str | None) -> StartedRun:
+                return StartedRun(*await self.functions.start(request.name, request.payload, run_id=run_id, **request.options))
 
-        return await self._start(budget, start)
+            return await self._start(budget, begin)
+
+        return await self._intercepted(start, name, payload, options)
+
+    async def _intercepted(
+        self,
+        start: Callable[[RunRequest], Awaitable[StartedRun]],
+        name: str,
+        payload: Mapping[str, Json] | None,
+        options: Mapping[str, Any],
+    ) -> StartedRun:
+        from treadle.kernel.runs.records import RunRequest
+
+        return await intercepted(self._kernel.core.around, "start", RunRequest(name, payload, options), start)
 
     async def _start(self, budget: float | None, start: Callable[[str | None], Awaitable[StartedRun]]) -> StartedRun:
         """Start a run whose budget, if it has one, applies before any task of the run can be claimed."""

@@ -149,6 +149,7 @@ class WorkerHost:
                 kernel.settings.payload_limit,
                 kernel.settings,
                 kernel.registry.dependencies.wire_step,
+                kernel.registry.around,
             ),
             kernel.settings.warm_functions,
         )
@@ -192,6 +193,8 @@ class WorkerHost:
                 kernel.approvals.process_due,
                 kernel.external_jobs,
                 self._log_writer.add,
+                partial(kernel.registry.baggage.unpack, value_store=kernel.value_store),
+                kernel.registry.around,
             ),
             self._options,
         )

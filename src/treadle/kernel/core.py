@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.lookups import find_id
@@ -22,6 +23,23 @@ STORE_TIMEOUT = 15.0
 """Seconds that a caller waits for an unreachable store before `StoreUnavailable` is raised."""
 
 
+T = TypeVar("T")
+R = TypeVar("R")
+Around = Mapping[str, Sequence[Callable[[Any, Any], Awaitable[Any]]]]
+"""Methods of interceptors by name, the outermost first."""
+
+
+async def intercepted(around: Around, name: str, request: T, call: Callable[[T], Awaitable[R]]) -> R:
+    """Call with the request inside of the interceptors of that name."""
+
+    def inside(method: Callable[[Any, Any], Awaitable[Any]], call: Callable[[T], Awaitable[R]]) -> Callable[[T], Awaitable[R]]:
+        return lambda request: method(request, call)
+
+    for method in reversed(around.get(name, ())):
+        call = inside(method, call)
+    return await call(request)
+
+
 @dataclass(frozen=True)
 class Core:
     """The parts of one engine on one namespace."""
@@ -37,6 +55,15 @@ class Core:
     patience: float = STORE_TIMEOUT
     current_trace_id: Callable[[], str | None] = lambda: None
     """The trace of the caller."""
+    current_baggage: Callable[[], str | None] | None = None
+    """The values of the caller's context variables, as stored; None: no variable is propagated."""
+
+    around: Around = field(default_factory=dict)
+    """The interceptors of the engine."""
+
+    def baggage(self) -> str | None:
+        """Return the values of the caller's context variables, as stored."""
+        return None if self.current_baggage is None else self.current_baggage()
 
 
 class Service:

@@ -73,6 +73,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The first run of the lineage that this run continues (`continue_as_new`); None for a first run."""
     link: int = 0
     """Its number in its lineage."""
+    baggage: str | None = None
+    """The values of the context variables of the caller that started it, as stored; its tasks and children have the same."""
 
     @property
     def finished(self) -> bool:

@@ -71,6 +71,8 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     root_id: str | None = None
     """The tree to which the task belongs; None makes it the root of its own."""
     trace_id: str | None = None
+    baggage: str | None = None
+    """The values of the caller's context variables, as JSON that may be encoded; work that follows from the task has the same."""
     created_by: str | None = None
     """The actor that enqueued it: a token, a person, a program, a schedule; None for tasks of runs and of the engine itself."""
     preclaimed: Preclaimed | None = None
@@ -126,6 +128,8 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
     activity: str | None = None
     """The activity of a suspended function (`model.activity`)."""
     fairness_key: str | None = None
+    baggage: str | None = None
+    """The values of the caller's context variables, as stored."""
     created_by: str | None = None
     """The actor that enqueued it. Enqueueing writes no row of the log; this field is its record."""
 
@@ -342,6 +346,7 @@ TASK_COLUMNS = (
     TaskColumn("activity", "text", ColumnUse.LIVE),
     TaskColumn("fairness_key", "text", ColumnUse.GIVEN),
     TaskColumn("created_by", "text", ColumnUse.GIVEN),
+    TaskColumn("baggage", "text", ColumnUse.GIVEN),
     TaskColumn("seq", "bigint", ColumnUse.FINISHED),
     TaskColumn("transition", "text", ColumnUse.FINISHED),
     TaskColumn("from_state", "text", ColumnUse.FINISHED),

@@ -38,13 +38,13 @@ from treadle.kernel.telemetry.events import (
 from treadle.kernel.telemetry.observer import AttemptEnded, SettleAnswered, Spans
 from treadle.model.errors import InvalidInput, StoreError, TreadleError, UnreadableValue
 from treadle.model.external import UNREGISTERED
-from treadle.model.names import FUNCTION
+from treadle.model.names import FUNCTION, HANDLER
 from treadle.model.outcomes import Outcome, Problem, Released
 from treadle.model.retry import STORE_BACKOFF, RetryPolicy
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import error_code, error_text, shown, type_name
-from treadle.workers.call import attempt_handler, task_name
+from treadle.workers.call import attempt_handler, intercepted_handler, task_name
 from treadle.workers.context import Context, RegisteredHandler, Settled, holder
 from treadle.workers.functions.runner import FunctionRunner
 from treadle.workers.lease_renewer import LeaseRenewer
@@ -191,6 +191,8 @@ class AttemptRunner:
             if task.state == TaskState.AWAITING_APPROVAL and services.process_due is not None:
                 await self._process_approval(attempt, services.process_due, started_at)
                 return
+            if task.baggage is not None:
+                services.unpack_baggage(task.baggage)
             decided = await self._decide_task(attempt, started_at)
             attempt.returned = True
             self._on_returned(attempt, self._clock.monotonic() - started_at)
@@ -268,6 +270,8 @@ class AttemptRunner:
                 return self._decide(task, handler, Released(f"its payload could not be read: {error}"))
             except TreadleError as error:
                 return failure(Problem(error.code, str(error), type(error).__name__))
+        if "handler" in services.around and task.kind == HANDLER:
+            handler = intercepted_handler(handler, services.around)
         failpoint("handler.before")
         called_at = self._measured_at()
         try:

@@ -17,6 +17,7 @@ import msgspec
 from treadle.kernel.telemetry.events import current_attempt
 from treadle.model.errors import NonRetryable
 from treadle.model.values import decode, encode, type_name
+from treadle.workers.baggage import context_without_baggage
 from treadle.workers.call import Executor, Raised, noted, result_of, task_name
 from treadle.workers.context import Context, RegisteredHandler, holder
 
@@ -158,7 +159,7 @@ def _checked(returned: Any, count: int) -> Sequence[Any]:
 
 def _without_attempt() -> contextvars.Context:
     """Return the variables of a call that belongs to no single attempt."""
-    variables = contextvars.copy_context()
+    variables = context_without_baggage()
     variables.run(holder.set, None)
     variables.run(current_attempt.set, None)
     return variables

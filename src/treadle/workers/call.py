@@ -14,6 +14,9 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from types import CoroutineType
 from typing import Any, Protocol, TypeVar, assert_never
 
+import msgspec
+
+from treadle.kernel.core import Around, intercepted
 from treadle.model.approvals import ApprovalRequest, check_request
 from treadle.model.clock import MAX_DURATION
 from treadle.model.errors import InvalidApproval, NonRetryable
@@ -217,6 +220,15 @@ def _timed_out(context: Context, timeout_for: int) -> Outcome:
         return Failed(Problem("deadline_exceeded", "The task's deadline passed while it was running; its handler was stopped."))
     message = f"The attempt took longer than {timeout_for / 1000:g} s and was stopped."
     return Retry(Problem("timeout", message, exception=stored_form(TimeoutError())))
+
+
+def intercepted_handler(handler: RegisteredHandler, around: Around) -> RegisteredHandler:
+    """Return the handler inside of its interceptors."""
+
+    async def execute(context: Context, executor: Executor, _: RegisteredHandler) -> Any:
+        return await intercepted(around, "handler", context, lambda context: _invoke(handler, context, executor))
+
+    return msgspec.structs.replace(handler, executes=execute)
 
 
 async def _invoke(handler: RegisteredHandler, context: Context, executor: Executor) -> Any:

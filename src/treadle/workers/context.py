@@ -21,6 +21,7 @@ from treadle.model.retry import NO_RETRY, PolicyWithCode, RetryPolicy, as_policy
 from treadle.model.tags import Tags, TagValue, check_tags
 from treadle.model.tasks import Claim, LogLine, Task, log_line, progress_text
 from treadle.model.values import Json, decode, shown
+from treadle.workers.baggage import NO_BAGGAGE, Baggage
 from treadle.workers.effects import AttemptEffects, EffectKernel
 from treadle.workers.injection import Dependencies
 from treadle.workers.signatures import Kind, Signature, adapted, batch_signature_of, is_async, signature_of, unwrapped
@@ -177,12 +178,15 @@ def _batching(size: int, within: Duration | None, key: str | None, concurrency: 
 class Registry:
     """The handlers of a process, found by exact name or by the short name after the last dot."""
 
-    def __init__(self) -> None:
+    def __init__(self, baggage: Baggage = NO_BAGGAGE) -> None:
         self._handlers: dict[str, RegisteredHandler] = {}
         self.specialists: dict[str, Specialists] = {}
         """The handlers that are specialists, by name."""
         self.dependencies = Dependencies()
         """Objects that are injected into handlers, functions and steps, and hooks of workers."""
+        self.around: dict[str, list[Callable[[Any, Any], Awaitable[Any]]]] = {}
+        """Methods of interceptors by name, the outermost first."""
+        self.baggage = baggage
         self.fallback: Fallback | None = None
         """Serves names without a handler: see `treadle.llm.use_llm`."""
 

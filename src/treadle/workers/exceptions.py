@@ -85,8 +85,10 @@ def revived(report: E, stored: Mapping[str, Json], excluded: tuple[type[Exceptio
 def _revived(form: dict[str, Json], text: str, report: Any = None, excluded: tuple[type[Exception], ...] = ()) -> Any:
     names = form["classes"]
     loaded = [_loaded_class(name) for name in names]
+    if report is not None and (_is_engine(names[0]) or any(kind is not None and issubclass(kind, excluded) for kind in loaded)):
+        return None
     for kind in loaded:
-        if kind is not None and _may_be_raised(kind) and not issubclass(kind, excluded):
+        if kind is not None and _may_be_raised(kind):
             with suppress(Exception):  # a metaclass may refuse subclasses
                 return _instance((kind,) if report is None else (type(report), kind), form, text, report)
     if report is not None and loaded[:1] != [None]:
@@ -106,9 +108,13 @@ def _loaded_class(name: str) -> type | None:
     return None
 
 
+def _is_engine(name: str) -> bool:
+    return name.startswith("treadle.")
+
+
 def _may_be_raised(kind: type) -> bool:
     """Whether code may receive its instances: not those of the engine, which has its own meanings for them."""
-    if kind is Exception or not issubclass(kind, Exception) or class_name(kind).startswith("treadle."):
+    if kind is Exception or not issubclass(kind, Exception) or _is_engine(class_name(kind)):
         return False
     return not issubclass(kind, StopIteration | StopAsyncIteration)  # no coroutine can raise these
 

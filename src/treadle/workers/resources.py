@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from treadle.kernel.approvals.service import ProcessDue
+from treadle.kernel.core import Around
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.queue.decide import TAKEOVER_LIMIT, TaskDecision
 from treadle.kernel.store.committer import Committer
@@ -97,6 +98,10 @@ class Services(msgspec.Struct):
     external_jobs: ExternalJobs | None = None
     on_line: Callable[[LogLine], None] = lambda _: None
     """Receives the log lines of handlers."""
+    unpack_baggage: Callable[[str], None] = lambda _: None
+    """Sets the context variables that a task has the values of."""
+    around: Around = msgspec.field(default_factory=dict)
+    """The interceptors of the engine."""
 
 
 @dataclass(slots=True, eq=False)

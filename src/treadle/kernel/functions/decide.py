@@ -54,6 +54,7 @@ def new_run(
     actor: str | None = None,
     deadline_at: int | None = None,
     fairness_key: str | None = None,
+    baggage: str | None = None,
     tags: Tags | None = None,
     continues: Run | None = None,
 ) -> tuple[Run, NewTask, tuple[Row, ...]]:
@@ -80,6 +81,7 @@ def new_run(
         steps=steps,
         deadline_at=deadline_at,
         fairness_key=fairness_key,
+        baggage=baggage,
         lineage_id=None if continues is None else continues.lineage_id or continues.id,
         link=0 if continues is None else continues.link + 1,
     )
@@ -101,6 +103,7 @@ def own_task(run: Run, version: int, task_id: str, scope: str | None = None) -> 
         root_id=run.root_id,
         trace_id=run.trace_id,
         fairness_key=run.fairness_key,
+        baggage=run.baggage,
     )
 
 

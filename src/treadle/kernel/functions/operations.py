@@ -284,6 +284,7 @@ class FunctionRuns(Service):
             priority=run.priority,
             actor=actor,
             fairness_key=run.fairness_key,
+            baggage=run.baggage,
             tags=tags,
         )
         return started
@@ -333,6 +334,7 @@ class FunctionRuns(Service):
             actor=actor,
             deadline_at=ends_at,
             fairness_key=run.fairness_key,
+            baggage=run.baggage,
             tags=await kept_tags(self._store, run.id),
         )
         ids = {step.id: step_id(new.id, step.place) for step in copied}

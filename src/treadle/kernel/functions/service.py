@@ -251,6 +251,7 @@ class Functions(Service):
         delay: Duration | None = None,
         start_at: datetime | None = None,
         unique_key: str | None = None,
+        baggage: str | None = None,
     ) -> tuple[Run, tuple[NewTask, ...], tuple[Row, ...]]:
         """Build a new run, its tasks and its rows, for a unit with other rows; arguments as for `start`."""
         check_name(name, "function name")
@@ -277,6 +278,7 @@ class Functions(Service):
             actor=actor,
             deadline_at=ends_at,
             fairness_key=None if fairness_key is None else check_key(fairness_key, "fairness key"),
+            baggage=baggage or self._core.baggage(),
             tags=tags,
         )
         key = None if unique_key is None else run_key(check_key(unique_key, "unique key"))

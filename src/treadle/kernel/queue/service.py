@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from treadle.api.contract import OptionField, option_fields
 from treadle.api.options import SpecOptions
 from treadle.api.tasks import TaskSpec
-from treadle.kernel.core import Core, Service
+from treadle.kernel.core import Core, Service, intercepted
 from treadle.kernel.operations import difference
 from treadle.kernel.queue.conflicts import REJECT, REPLACE, KeyConflict, has_started, key_taken, rescheduled
 from treadle.kernel.queue.decide import canceled_error, paused, refuse_of_run, requeued, resumed
@@ -94,6 +94,11 @@ class Queue(Service):
         idempotency keys: without them it creates new tasks. Raises `IdempotencyKeyReused`, and stores none of the 1000, if a key
         identifies a task with another name, list or payload, stored earlier or given earlier in the same call.
         """
+        if "enqueue" in self._core.around:
+            return await intercepted(self._core.around, "enqueue", list(specs), self._enqueue)
+        return await self._enqueue(specs)
+
+    async def _enqueue(self, specs: Iterable[TaskSpec]) -> list[Enqueued]:
         now = None
         checked: list[NewTask] = []
         blobs: dict[str, tuple[Row, ...]] = {}
@@ -304,6 +309,8 @@ class Queue(Service):
         }
         if spec.trace_id is None:
             stored["trace_id"] = self._core.current_trace_id()
+        if self._core.current_baggage is not None:
+            stored["baggage"] = self._core.baggage()
         if spec.created_by is not None:
             stored["created_by"] = check_key(spec.created_by, "actor")
         queue = self._queue(spec.kind, spec.task_list, spec.name)

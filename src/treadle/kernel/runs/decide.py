@@ -266,6 +266,7 @@ def _step_task(
         root_id=run.root_id,
         trace_id=run.trace_id,
         fairness_key=run.fairness_key,
+        baggage=run.baggage,
         preclaimed=preclaimed if kind == HANDLER else None,
     )
 

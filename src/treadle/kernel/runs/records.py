@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from treadle.kernel.store.units import Unit
 from treadle.model.clock import Duration
@@ -44,6 +44,8 @@ class RunStartOptions(TypedDict, total=False):
     deadline_at: datetime | None
     """Cancel the run at this time."""
     fairness_key: str | None
+    baggage: str | None
+    """The values of context variables in stored form; default: those of the caller."""
     """Its tasks share their queues fairly with those of other keys."""
     on_failure: str | None
     """`stop` or `finish` the other branches once the run cannot succeed; default: `stop`, unless the setting names the workflow."""
@@ -79,6 +81,17 @@ class ExecutionResult:
     def success(self) -> bool:
         """Whether nothing has failed so far."""
         return self.status not in (ExecutionStatus.ERROR, ExecutionStatus.CANCELED, ExecutionStatus.TIMEOUT)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """The request to start a run, as interceptors see it."""
+
+    name: str
+    """The function, or the workflow; empty: the only one of the flow."""
+    payload: Mapping[str, Json] | None
+    """The payload of the function, or the inputs of the workflow."""
+    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,7 @@ class Runs(Service):
         deadline: Duration | str | None = None,
         deadline_at: datetime | None = None,
         fairness_key: str | None = None,
+        baggage: str | None = None,
     ) -> NewRun:
         """Build the unit of `start`, for a caller that commits it with other rows."""
         check_priority(priority)
@@ -182,6 +183,7 @@ class Runs(Service):
             parent_id=parent_id,
             deadline_at=ends_at,
             fairness_key=None if fairness_key is None else check_key(fairness_key, "fairness key"),
+            baggage=baggage or self._core.baggage(),
         )
         cached = LoadedRun(run, LoadedRows())
         cached.view.blobs.update(folded.values)
@@ -425,6 +427,7 @@ class Runs(Service):
             actor=actor,
             on_failure=None if root is None else "stop" if root.stops else "finish",
             fairness_key=run.fairness_key,
+            baggage=run.baggage,
             tags=await kept_tags(self._store, run.id),
         )
 
@@ -472,6 +475,7 @@ class Runs(Service):
             trace_id=run.trace_id,
             deadline_at=ends_at,
             fairness_key=run.fairness_key,
+            baggage=run.baggage,
             idempotency_key=idempotency_key,
         )
         steps = await self._all_steps(run.id)

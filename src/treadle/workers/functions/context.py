@@ -85,6 +85,10 @@ class CallOptions(TypedDict, total=False):
     limit: int | None
 
 
+def policy_of(retry: RetryPolicy | int | None, *, stored: bool = False) -> RetryPolicy | None:
+    return None if retry is None else as_policy(retry, stored=stored)
+
+
 def milliseconds_of(duration: Duration | None, name: str) -> int | None:
     return None if duration is None else milliseconds(duration, name, positive=True)
 
@@ -185,7 +189,7 @@ class FunctionContext(BaseFunctionContext):
             kwargs or _NO_KWARGS,
             name or "step",
             key_of(key),
-            as_policy(retry, stored=False),
+            policy_of(retry),
             milliseconds_of(timeout, "timeout"),
             key_of(limit_key, "limit key"),
         )
@@ -226,7 +230,7 @@ class FunctionContext(BaseFunctionContext):
             fn,
             request,
             key_of(key),
-            as_policy(retry, stored=False),
+            policy_of(retry),
             milliseconds_of(timeout, "timeout"),
             unknown,
             check_reaction(on_unknown, "ask", "fail", "repeat"),
@@ -283,7 +287,7 @@ class FunctionContext(BaseFunctionContext):
             template,
             name=name_of(name),
             key=key_of(key),
-            retry=as_policy(retry),
+            retry=policy_of(retry, stored=True),
         )
 
     def external(self, specialist: str, payload: Mapping[str, Json] | None = None, **options: Any) -> Awaitable[dict[str, Json]]:

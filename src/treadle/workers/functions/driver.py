@@ -411,6 +411,7 @@ class Driver:
             parent_step_id=run.parent_step_id if run is not None and child else None,
             deadline_at=None if run is None else run.deadline_at,
             fairness_key=task.fairness_key,
+            baggage=task.baggage,
             tags=await kept_tags(runtime.store, run_id, tags),
             continues=run,
             scope=REPLAYED if published else None,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
+from treadle.kernel.core import Around
 from treadle.kernel.functions.decide import CancelRequest, read_request
 from treadle.kernel.functions.notes import note_steps
 from treadle.kernel.functions.steps import Recorded, step_id
@@ -262,6 +263,8 @@ class Runtime:
     settings: Settings = field(default_factory=Settings)
     wire: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda call: call
     """Returns the code of a step with its dependencies injected."""
+    around: Around = field(default_factory=dict)
+    """The interceptors of the engine."""
 
 
 class FunctionExecution:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
+from treadle.kernel.core import intercepted
 from treadle.kernel.effects.decide import (
     ASK,
     REPEAT,
@@ -51,6 +52,7 @@ from treadle.workers.functions.execution import FunctionBranch
 from treadle.workers.functions.inbox import Wait
 from treadle.workers.functions.journal import UNKNOWN_OUTCOME, error_of, failure_of
 from treadle.workers.functions.wait_operations import CallOperation, Operation, interrupted, is_interrupted
+from treadle.workers.interceptors import StepCall
 from treadle.workers.signatures import is_async, result_converter
 
 _RESPONSE = "response"
@@ -185,6 +187,13 @@ class StepOperation(Operation):
             raise _TimedOut(f"The attempt took longer than {self.timeout_for / 1000:g} s and was stopped.") from None
 
     async def _invoke(self) -> Any:
+        execution = self.driver.execution
+        if "step" not in execution.runtime.around:
+            return await self._execute()
+        call = StepCall(execution.run_id, execution.function.name, self.name, self.kind, execution.task.trace_id)
+        return await intercepted(execution.runtime.around, "step", call, lambda _: self._execute())
+
+    async def _execute(self) -> Any:
         fn, execution = self.fn, self.driver.execution
         if is_async(fn):
             return await fn(*self.args, **self.kwargs)

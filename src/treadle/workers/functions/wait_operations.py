@@ -261,6 +261,7 @@ class CallOperation(WaitOperation):
             root_id=execution.root_id,
             trace_id=execution.task.trace_id,
             fairness_key=execution.task.fairness_key,
+            baggage=execution.task.baggage,
             **self.template,
         )
         return (task,), blobs
@@ -315,6 +316,7 @@ class StartOperation(Operation):
                 parent_id=execution.run_id,
                 parent_step_id=recorded.id,
                 fairness_key=execution.task.fairness_key,
+                baggage=execution.task.baggage,
                 **self.options,
             )
             step = make_step(execution.run_id, recorded, runtime.value_store)

@@ -3,11 +3,11 @@
 insert into runs (id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs, outputs,
   error,
   failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at, deadline_at, fairness_key,
-  lineage_id, link)
+  lineage_id, link, baggage)
 select id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs, outputs, error,
   failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, (select treadle_now()), deadline_at,
     fairness_key,
-  lineage_id, link
+  lineage_id, link, baggage
 from json_populate_recordset(null::runs, $1::text::json)
 on conflict do nothing
 returning id::text;

@@ -93,6 +93,7 @@ create table tasks (
   activity text,
   fairness_key text,
   created_by text,
+  baggage text,
   check (owner_id is null or wake_at is not null)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
         autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
@@ -165,7 +166,8 @@ create table finished_rest (
   error_code text,
   fingerprint text,
   fairness_key text,
-  created_by text
+  created_by text,
+  baggage text
 ) with (autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_scale_factor = 0.05,
   autovacuum_vacuum_cost_delay = 0);
 create index finished_rest_seq on finished_rest (seq);
@@ -370,7 +372,8 @@ create table runs (
   deadline_at bigint,
   fairness_key text,
   lineage_id uuid,
-  link integer not null default 0
+  link integer not null default 0,
+  baggage text
 ) with (fillfactor = 80);
 create unique index runs_idempotency_key on runs (namespace, idempotency_key) where idempotency_key is not null;
 create index runs_created on runs (created_at, id);

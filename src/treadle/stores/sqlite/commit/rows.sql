@@ -10,13 +10,13 @@ where runs.id = r.value ->> 0;
 insert into runs (id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs, outputs,
   error,
   failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at, finished_at,
-  deadline_at, fairness_key, lineage_id, link)
+  deadline_at, fairness_key, lineage_id, link, baggage)
 select r.value ->> 'id', r.value ->> 'namespace', r.value ->> 'kind', r.value ->> 'flow_id', r.value ->> 'workflow',
   r.value ->> 'state', r.value ->> 'version', r.value ->> 'transitions', r.value ->> 'steps', r.value ->> 'task_list',
   r.value ->> 'priority', r.value ->> 'inputs', r.value ->> 'outputs', r.value ->> 'error', r.value ->> 'failed_step_id',
   r.value ->> 'idempotency_key', r.value ->> 'parent_id', r.value ->> 'parent_step_id', r.value ->> 'awaiting',
   r.value ->> 'root_id', r.value ->> 'trace_id', :now, null, r.value ->> 'deadline_at', r.value ->> 'fairness_key',
-  r.value ->> 'lineage_id', r.value ->> 'link'
+  r.value ->> 'lineage_id', r.value ->> 'link', r.value ->> 'baggage'
 from jsonb_each(:runs) as r
 where true
 on conflict do nothing

@@ -65,6 +65,7 @@ create table tasks (
   activity text,
   fairness_key text,
   created_by text,
+  baggage text,
   check (owner_id is null or wake_at is not null)
 ) strict;
 create index tasks_ready on tasks (queue_id, priority, due_at, id) where owner_id is null and wake_at is null and blocked_by = 0;
@@ -129,7 +130,8 @@ create table finished (
   error_code text,
   fingerprint text,
   fairness_key text,
-  created_by text
+  created_by text,
+  baggage text
 ) strict;
 create index finished_seq on finished (seq);
 create index finished_run on finished (run_id) where run_id is not null;
@@ -279,7 +281,8 @@ create table runs (
   deadline_at integer,
   fairness_key text,
   lineage_id text,
-  link integer not null default 0
+  link integer not null default 0,
+  baggage text
 ) strict;
 create unique index runs_idempotency_key on runs (namespace, idempotency_key) where idempotency_key is not null;
 create index runs_root on runs (root_id) where root_id <> id;
