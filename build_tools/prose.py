@@ -47,6 +47,16 @@ _ASSERTING = ("assert", "check", "expect", "fail", "raises", "refused", "sees", 
 _VIRTUAL = ("tests/simulation", "tests/pairs")
 """Tests whose sleeps pass on a virtual clock."""
 _RELATIVES = {"what", "who", "whoever", "whose", "whom", "whatever"}
+_SPOKEN = {
+    *("say", "says", "said", "tell", "tells", "told", "asked", "asks", "knows", "knew"),
+    *("somebody", "meanwhile", "alike", "lets"),
+}
+"""Words of names that speak of programs as of people, or that belong to conversation."""
+_PRIVATE = {
+    *("attendance", "bury", "doing", "doubts", "doubtful", "keeper", "lane", "lanes", "lookout", "park", "parked"),
+    *("permit", "permits", "revival", "revivals", "stir", "tend", "trial"),
+}
+"""Words that only this project used: see the glossary for those of the field."""
 
 _DETERMINER = r"(?:an?|the|its|each|every|this|no|of|all|log|one|last)"
 REJECTED = {
@@ -121,12 +131,14 @@ def bad_variables(path: Path, tree: ast.Module) -> Iterator[str]:
                 yield f"{path}:{node.lineno}: say MAX_..., ..._LIMIT or ..._TIMEOUT, not {node.id!r}"
 
 
-def bad_tests(path: Path, tree: ast.Module) -> Iterator[str]:
-    """Tests whose names contain a free relative (`what_it_returns`)."""
+def bad_definitions(path: Path, tree: ast.Module) -> Iterator[str]:
+    """Tests and definitions of the package with words that nobody searches for; tests with a free relative (`what_it_is`)."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            for word in _RELATIVES.intersection(node.name.split("_")):
-                yield f"{path}:{node.lineno}: state the promise without {word!r}: {node.name}"
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            is_test, words = node.name.startswith("test_"), set(map(str.lower, re.findall("[A-Z]?[a-z]+", node.name)))
+            if is_test or path.parts[0] == "src":
+                for word in words & (_SPOKEN | _PRIVATE | (_RELATIVES if is_test else set())):
+                    yield f"{path}:{node.lineno}: {'state the promise' if is_test else 'name it'} without {word!r}: {node.name}"
 
 
 def repeated_classes(root: Path) -> Iterator[str]:
@@ -198,7 +210,7 @@ def violations(root: Path = ROOT) -> Iterator[str]:
                 yield from bad_name(shown)
                 yield from bad_variables(shown, tree)
             yield from bad_docstrings(shown, tree)
-            yield from bad_tests(shown, tree)
+            yield from bad_definitions(shown, tree)
             if folder in ("tests", "conformance"):
                 yield from silent_tests(shown, tree)
             if folder == "tests" and not shown.as_posix().startswith(_VIRTUAL):

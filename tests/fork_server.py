@@ -41,12 +41,8 @@ _IMPORTED = (
     "asyncio",
     "importlib.metadata",
     "jsonschema",
-    "rich.console",
-    "rich.live",
-    "rich.markdown",
-    "rich.progress",
-    "rich.table",
     "click.shell_completion",
+    *(f"rich.{module}" for module in ("console", "live", "markdown", "progress", "table")),
 )
 """Modules that children need besides Treadle itself; third-party modules that are not installed are left out."""
 
@@ -82,9 +78,8 @@ class ForkedProcess:
         if self.returncode is None:
             if not select.select([self._status], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
-            said = self._status.recv(64)
+            self.returncode = int(self._status.recv(64) or -signal.SIGKILL)
             self._status.close()
-            self.returncode = int(said) if said else -signal.SIGKILL
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -152,11 +147,8 @@ def start(
     return ForkedProcess(pid, status, *pipes)
 
 
-# --- in the fork server ---
-
-
 def serve(line: socket.socket) -> None:
-    """Import everything, then fork a child for each request, until the process of the tests has ended."""
+    """Run the fork server: import everything, then fork a child for each request, until the process of the tests has ended."""
     _import_everything()
     read, write = os.pipe()
     os.set_blocking(read, False)

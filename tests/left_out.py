@@ -23,8 +23,7 @@ class LeftOut:
             self.counts.update(reasons[:1])
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if hasattr(session.config, "workeroutput"):
-            session.config.workeroutput["left_out"] = dict(self.counts)
+        vars(session.config).get("workeroutput", {})["left_out"] = dict(self.counts)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:

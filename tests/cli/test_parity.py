@@ -235,7 +235,7 @@ def change(side: Side) -> None:
     side("watchers edit", my, "--every", "60s")
     for name in ("watchers pause", "watchers resume", "watchers look", "watchers show", "watchers seen", "watchers remove"):
         side(name, my)
-    side("alerts add", my, "--when", "server_lost", "--to", "https://ops.example.org/hook", "--for", "5m", "--no-resolved")
+    side("alerts add", my, "--when", "worker_lost", "--to", "https://ops.example.org/hook", "--for", "5m", "--no-resolved")
     side("alerts edit", my, "--for", "10m")
     side("alerts silence", my, "--for", "2h")
     side("alerts test", my, code=6)  # no worker runs

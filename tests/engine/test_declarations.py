@@ -379,11 +379,11 @@ async def test_watchers_alert_rules_and_limits_of_handlers_follow_the_code(url: 
         }
         assert ids == ((await second.watchers.get("incoming")).id, (await second.alerts.rules()).rules[0].id)
     third = make(url, 3, said)
-    declare_triggers(third, tmp_path / "b", alert={"when": "server_lost"})  # another source, another condition: made anew
+    declare_triggers(third, tmp_path / "b", alert={"when": "worker_lost"})  # another source, another condition: made anew
     await start(third)
     async with third:
         assert (await triggers_of(third))["incoming"] == (str(tmp_path / "b"), 60_000, "active")
-        assert (await triggers_of(third))["imports"] == ("server_lost", 60_000, False)
+        assert (await triggers_of(third))["imports"] == ("worker_lost", 60_000, False)
     said.clear()
     await start(third)
     assert lines(said) == []

@@ -68,7 +68,9 @@ def _calls() -> Iterator[tuple[str, str, str]]:
     for group in GROUPS:
         kind = Engine if not group else type(_service(engine, group))
         for name, method in inspect.getmembers(kind, inspect.isfunction):
-            if not name.startswith(("_", "permit_")) and (group, name) not in NEW_IDS:  # the guard calls what begins with `permit_`
+            if (
+                not name.startswith(("_", "authorize_")) and (group, name) not in NEW_IDS
+            ):  # the guard calls what begins with `permit_`
                 for each in inspect.signature(method).parameters.values():
                     if each.name in NAMES and each.annotation not in ("Task", "Run"):
                         yield group, name, each.name

@@ -126,7 +126,7 @@ async def populate(engine: Engine, folder: Path) -> dict[str, Any]:
     objective = await api.objectives.add("do it")
     await api.schedules.create("nightly", cron="0 3 * * *", task="x")
     await api.watchers.create("in", directory=str(folder), task="x")
-    await api.alerts.create("nightly", when="server_lost", to="https://ops.example.org/hook")
+    await api.alerts.create("nightly", when="worker_lost", to="https://ops.example.org/hook")
     await api.lists.pause("other")
     await api.tokens.create("spare", ["read"])
     return {
@@ -150,7 +150,7 @@ async def populate(engine: Engine, folder: Path) -> dict[str, Any]:
         "cron": "0 3 * * *",
         "everything": True,
         "issue": ISSUE,
-        "when": "server_lost",
+        "when": "worker_lost",
         "to": "https://ops.example.org/hook",
         "lasting": 60,
         "scopes": ["read"],

@@ -391,7 +391,7 @@ async def test_handlers_are_registered_listed_and_deleted(tmp_path: Path, monkey
 async def test_alert_rules_are_added_listed_and_tested_and_traces_are_shown():
     engine = shop_engine()
     async with at_work(engine) as call, engine.worker():
-        rule = await call("alert_add", name="lost", when="server_lost", to="TREADLE_ALERT_NOWHERE", lasts=60)
+        rule = await call("alert_add", name="lost", when="worker_lost", to="TREADLE_ALERT_NOWHERE", lasts=60)
         assert (rule["name"], rule["to"], rule["lasts_for"]) == ("lost", "TREADLE_ALERT_NOWHERE", 60_000)
         assert [each["name"] for each in (await call("alert_list"))["rules"]] == ["lost"]
         tested = await call("alert_test", name="lost")

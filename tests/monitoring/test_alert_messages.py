@@ -79,7 +79,7 @@ async def test_a_test_message_returns_the_response() -> None:
         receiver.answers = [200, 418]
         engine = make(webhook_allow=(receiver.url,))
         async with engine, engine.worker():
-            await engine.alerts.create("r", when="server_lost", to=f"{receiver.url}/s3cret")
+            await engine.alerts.create("r", when="worker_lost", to=f"{receiver.url}/s3cret")
             done = await service(engine).alerts.test("r")
             assert (done.state, done.response, done.error) == (
                 "completed",
@@ -103,7 +103,7 @@ async def test_a_message_is_not_sent_to_a_private_network_or_unsigned(settings: 
     with Receiver() as receiver:
         engine = make(**{"webhook_allow": (receiver.url,)} | settings)
         async with engine, engine.worker():
-            await engine.alerts.create("r", when="server_lost", to=f"{receiver.url}/s3cret")
+            await engine.alerts.create("r", when="worker_lost", to=f"{receiver.url}/s3cret")
             done = await service(engine).alerts.test("r")
             assert (done.state, message in (done.error or ""), "s3cret" in (done.error or "")) == ("failed", True, False)
             assert "notifications_failing" not in await problems(engine), "the caller of the test knows it"
@@ -120,7 +120,7 @@ async def test_redirects_are_not_followed() -> None:
         receiver.answers = [302]
         engine = make(webhook_allow=(receiver.url,))
         async with engine, engine.worker():
-            await engine.alerts.create("r", when="server_lost", to=receiver.url)
+            await engine.alerts.create("r", when="worker_lost", to=receiver.url)
             assert (await service(engine).alerts.test("r")).state == "failed"
         assert len(receiver.requests) == 1
 
@@ -137,7 +137,7 @@ async def test_chat_goes_through_apprise_without_leaking_the_target(
         monkeypatch.setenv("TREADLE_ALERT_CHAT", target)
         engine = make()
         async with engine, engine.worker():
-            await engine.alerts.create("r", when="server_lost", to="TREADLE_ALERT_CHAT")
+            await engine.alerts.create("r", when="worker_lost", to="TREADLE_ALERT_CHAT")
             done = await service(engine).alerts.test("r")
             assert (done.state, done.response, done.error) == ("completed", {"to": "json", "sent": True}, None)
             refused = await service(engine).alerts.test("r")
@@ -157,7 +157,7 @@ async def test_a_variable_that_cannot_be_used_is_named(monkeypatch: pytest.Monke
         monkeypatch.setenv("TREADLE_ALERT_CHAT", value)
     engine = make()
     async with engine, engine.worker():
-        await engine.alerts.create("r", when="server_lost", to="TREADLE_ALERT_CHAT")
+        await engine.alerts.create("r", when="worker_lost", to="TREADLE_ALERT_CHAT")
         done = await service(engine).alerts.test("r")
     assert (done.state, message in (done.error or ""), "s3cret" in (done.error or "")) == ("failed", True, False)
 
@@ -173,7 +173,7 @@ async def test_an_edited_rule_keeps_its_condition_silence_and_omitted_options() 
         assert (rule.age_for, rule.to, rule.task_list) == (120_000, "https://b.example.org/y", "slow")
         assert (done.repeat_for, done.every_for, done.silenced_until) == (90_000, 5000, silenced.silenced_until)
         for wrong, message in (
-            ({"when": "server_lost"}, "remove the rule and add another"),
+            ({"when": "worker_lost"}, "remove the rule and add another"),
             ({"workflow": "x"}, "not of queue_age"),
             ({"every": 0.1}, "one second"),
             ({}, "at least one option"),

@@ -36,7 +36,7 @@ class OneFault(RandomFaults):
     def _begin(self, victim: Process) -> None:
         now = victim.simulation.loop.time()
         self.counts[self.fault] += 1
-        victim.tell(f"!!! {self.fault}")
+        victim.trace(f"!!! {self.fault}")
         match self.fault:
             case Fault.KILLED:
                 victim.crash("is killed")

@@ -151,7 +151,7 @@ class Story:
         for number, item in enumerate(own):
             item_id = await self._until_done(partial(self.work.submit, engine, item, number))
             item.id = str(item_id)
-            process.tell(f"submitted {item.key} as {item.id[-6:]}")
+            process.trace(f"submitted {item.key} as {item.id[-6:]}")
         await asyncio.Event().wait()
 
     async def _operate(self, process: Process, *, namespace: str) -> None:

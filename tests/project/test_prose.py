@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from build_tools.prose import (
+    bad_definitions,
     bad_terms,
-    bad_tests,
     bad_variables,
     repeated_classes,
     silent_tests,
@@ -58,9 +58,19 @@ def test_names_of_things_and_fields_are_accepted(code: str):
     assert not list(bad_variables(Path("module.py"), ast.parse(code)))
 
 
-def test_a_free_relative_in_the_name_of_a_test_is_rejected():
-    assert list(bad_tests(Path("test_module.py"), ast.parse("def test_what_a_waiting_task_does(): ...")))
-    assert not list(bad_tests(Path("test_module.py"), ast.parse("def test_a_waiter_is_woken(): ...")))
+@pytest.mark.parametrize(
+    ("code", "accepted"),
+    [
+        ("def test_what_a_waiting_task_does(): ...", False),
+        ("def test_a_retry_says_when(): ...", False),
+        ("def tell_error(): ...", False),
+        ("class LaneLookout: ...", False),
+        ("def test_a_waiter_is_woken(): ...", True),
+        ("def what_is_missing(): ...", True),
+    ],
+)
+def test_names_of_definitions_use_the_words_of_the_field(code: str, accepted: bool) -> None:
+    assert accepted is not any(bad_definitions(Path("src/module.py"), ast.parse(code)))
 
 
 def test_two_classes_of_one_layer_with_the_same_name_are_rejected(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ class RandomFaults(Faults):
         if self.happens(Fault.JUMP):
             self.counts[Fault.JUMP] += 1
             process.clock.offset += round(self.rng.uniform(-1.5, 1.5) * self.lease * 1000)
-            process.tell(f"=== its clock jumps: off by {process.clock.offset} ms")
+            process.trace(f"=== its clock jumps: off by {process.clock.offset} ms")
 
     def loses_signal(self) -> bool:
         lost = self.happens(Fault.DEAF)
@@ -207,7 +207,7 @@ class RandomFaults(Faults):
 
     def _note(self, fault: Fault, process: Process, what: str) -> None:
         self.counts[fault] += 1
-        process.tell(f"!!! {fault}: {what}")
+        process.trace(f"!!! {fault}: {what}")
 
 
 class FaultySimulation(Simulation):

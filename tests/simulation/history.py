@@ -174,12 +174,12 @@ class History:
     def _event(self, process: Process, event: TelemetryEvent) -> None:
         match event:
             case LoopError() if any(words in event.error for words in EXPECTED):
-                process.tell(f"--- {event.loop}: {event.error}")
+                process.trace(f"--- {event.loop}: {event.error}")
             case LoopError():
-                process.tell(f"--- {event.loop}: {event.error}")
+                process.trace(f"--- {event.loop}: {event.error}")
                 self.simulation.wrong(f"{process.shown}: {event.loop}: {event.error}")
             case LeaseLost() | ResultDropped() | LeasesExpired() | ClockJumped() | PresumedDead() | WronglyPresumedDead():
-                process.tell(f"--- {event}")
+                process.trace(f"--- {event}")
             case Recovered() if any("its task was restored" in each for each in event.missed):
                 self.simulation.wrong(f"{process.shown}: a start-up found work without a task: {event.missed}")
 
@@ -243,12 +243,12 @@ class History:
                 self.wire.serve(process, engine)
                 break
             except StoreError as error:
-                process.tell(f"could not start: {error}")
+                process.trace(f"could not start: {error}")
                 await engine.close()
                 await asyncio.sleep(1.0)
         if simulation.faults.on and self.rng.random() < 0.3:
             await asyncio.sleep(lives)
-            process.tell("=== stops")
+            process.trace("=== stops")
             self.wire.leave(process)
             await host.stop()
             await engine.close()

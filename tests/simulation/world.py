@@ -58,7 +58,7 @@ class World:
             faults.counts[Fault.OUTSIDE] += 1
             raise ServiceError("It did not answer; it had not begun.")
         answer = what(*arguments)
-        process.tell(f"    {what.__name__} {' '.join(str(each) for each in arguments)[:60]}")
+        process.trace(f"    {what.__name__} {' '.join(str(each) for each in arguments)[:60]}")
         if wrong:
             faults.counts[Fault.OUTSIDE] += 1
             raise ServiceError("It did not answer; it was done.")

@@ -90,7 +90,7 @@ class Evaluator:
         key = runner_id or wf_id or None
         options = {"idempotency_key": key, "task_list": task_list, "preclaimed": born, "budget": budget}
         run_id = self.persistence.run(self._start(workflow_ast, program_ast, arguments, options))
-        self._tell("workflow.start", run_id)
+        self._emit("workflow.start", run_id)
         return self._drive(run_id, dispatcher)
 
     def resume(
@@ -139,7 +139,7 @@ class Evaluator:
         `error_type` is the type that a `catch` of the flow sees; without one it is the code.
         """
         self.persistence.run(self._end_step(step_id, Failed(Problem(code, str(error_message), error_type, traceback))))
-        self._tell("step.error", "", step_id, error=str(error_message))
+        self._emit("step.error", "", step_id, error=str(error_message))
 
     def update_step(self, step_id: str, partial_result: Mapping[str, Json]) -> None:
         """Merge partial results into the returns of a step, which continues to wait."""
@@ -184,7 +184,7 @@ class Evaluator:
         entry = find_workflow(loaded, name)
         return (await engine.start_run(flow, entry.qualified_name, inputs, lenient=True, on_failure="finish", **options)).id
 
-    def _tell(self, event: str, run_id: str, step_id: str = "", **details: object) -> None:
+    def _emit(self, event: str, run_id: str, step_id: str = "", **details: object) -> None:
         """Emit an event; errors of the telemetry are ignored."""
         if self.telemetry is not None:
             at = self.persistence.kernel.clock.now()
@@ -213,7 +213,7 @@ class Evaluator:
                     self.continue_step(task.step_id or "", returned)
             result = self.persistence.run(self._to_fixed_point(run_id))
         if result.status in (ExecutionStatus.COMPLETED, ExecutionStatus.ERROR):
-            self._tell(f"workflow.{'complete' if result.success else 'error'}", run_id, error=result.error)
+            self._emit(f"workflow.{'complete' if result.success else 'error'}", run_id, error=result.error)
         return result
 
     async def _to_fixed_point(self, run_id: str) -> ExecutionResult:

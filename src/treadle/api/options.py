@@ -205,7 +205,7 @@ class AlertOptions(TypedDict, total=False):
     """The condition of an alert rule, the target of its messages, and when it sends them."""
 
     when: Annotated[
-        Literal["run_failed", "dead_letters", "queue_age", "trigger_failing", "server_lost", "budget_spent", "problem"],
+        Literal["run_failed", "dead_letters", "queue_age", "trigger_failing", "worker_lost", "budget_spent", "problem"],
         Doc(
             "The condition: runs fail, there are dead letters, ready tasks are too old, a schedule or watcher fails, a worker is "
             "lost, runs fail because their budget is spent, or `status` names any problem",

@@ -28,7 +28,7 @@ RunAction = Literal["pause", "resume", "cancel", "retry"]
 
 
 class Activity(ApiRecord, frozen=True):
-    """The activity of an unfinished run: what it is doing or waiting for."""
+    """The activity of an unfinished run."""
 
     kind: str
     """`running`, `waiting_for_approval`, `waiting_for_signal`, `waiting_for_external_job`, `waiting_for_child`, `retrying`,
@@ -78,7 +78,7 @@ class Run(ApiRecord, frozen=True, kw_only=True):
     fairness_key: str | None
     """The key by which its tasks share their lists fairly with those of other keys."""
     activity: Activity | None
-    """Its activity: what it is doing or waiting for; null after its end."""
+    """Its activity; null after its end."""
     took_for: int | None
     """Its duration without the time between a failure and its retry; null until its end."""
     tags: dict[str, Json] = msgspec.field(default_factory=dict)
@@ -145,7 +145,7 @@ class Takeover(ApiRecord, frozen=True):
     path: str | None
     """The path of its step."""
     worker: str | None
-    """The id of the server that lost it."""
+    """The id of the worker that lost it."""
 
 
 class RunDetail(Run, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Servers: the processes that host workers."""
+"""Workers: the processes that execute tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from treadle.model.values import Json
 
 
 class Server(ApiRecord, frozen=True):
-    """A process that hosts workers."""
+    """A worker: a process that executes tasks."""
 
     id: str
     """New for each start of the process; the owner of all its claims."""
@@ -39,7 +39,7 @@ class Server(ApiRecord, frozen=True):
 
 
 class HandledCount(ApiRecord, frozen=True):
-    """Counters of a server for one handler."""
+    """Counters of a worker for one handler."""
 
     name: str
     completed: int
@@ -47,7 +47,7 @@ class HandledCount(ApiRecord, frozen=True):
 
 
 class ServerDetail(Server, frozen=True):
-    """Everything about one server."""
+    """Everything about one worker."""
 
     heartbeat_every_for: int
     server_group: str
@@ -61,7 +61,7 @@ class ServerDetail(Server, frozen=True):
 
 
 class ServerList(ApiRecord, frozen=True):
-    """Servers, newest first."""
+    """Workers, newest first."""
 
     servers: list[Server]
 
@@ -74,10 +74,10 @@ class Served(ApiRecord, frozen=True):
 
 
 class Fleet(ApiRecord, frozen=True):
-    """All servers together; everything except `states` covers live workers only."""
+    """All workers together; everything except `states` covers live workers only."""
 
     states: dict[str, int]
-    """Number of servers by state."""
+    """Number of workers by state."""
     slots: int
     """Tasks that they can run concurrently."""
     running: int
@@ -115,16 +115,16 @@ View(
 
 
 class ServersApi(Protocol):
-    """The processes that host workers."""
+    """The processes that execute tasks."""
 
     @contract.get("/servers")
     async def list(self, *, live: Annotated[bool, Doc("Exclude stopped workers")] = False) -> ServerList:
-        """Servers, newest first; one that is dead or missed three heartbeats is `lost`. Stopped servers are kept for a week."""
+        """Workers, newest first; one that is dead or missed three heartbeats is `lost`. Stopped workers are kept for a week."""
 
     @contract.get("/servers/{server_id}")
     async def get(self, server_id: Annotated[str, Doc("The id of the worker's process")]) -> ServerDetail:
-        """One server, with its counters by handler."""
+        """One worker, with its counters by handler."""
 
     @contract.get("/fleet")
     async def fleet(self) -> Fleet:
-        """All servers together: states, handlers and counters."""
+        """All workers together: states, handlers and counters."""

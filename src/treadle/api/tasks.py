@@ -42,7 +42,7 @@ class Task(ApiRecord, frozen=True, kw_only=True):
     claim_version: int
     version: int
     owner_id: str | None
-    """The server that holds the lease."""
+    """The worker that holds the lease."""
     created_at: Instant
     due_at: Instant
     wake_at: Instant | None

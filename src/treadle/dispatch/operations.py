@@ -86,17 +86,19 @@ class DispatchOperations(DispatchApi):
         await self._coordinator().cancel(job_id, reason=reason, actor=actor)
         return await self.get(job_id)
 
-    async def permit_any(self, access: Access, **_: Any) -> None:
+    async def authorize_any(self, access: Access, **_: Any) -> None:
         """Refuse callers that may not use the list of the jobs."""
         access.check_list(self._coordinator().config.task_list)
 
-    permit_list = permit_enqueue = permit_get = permit_logs = permit_dequeue = permit_retry = permit_cancel = permit_any
+    authorize_list = authorize_enqueue = authorize_get = authorize_logs = authorize_dequeue = authorize_retry = authorize_cancel = (
+        authorize_any
+    )
 
-    async def permit_update_status(self, access: Access, *, status: str, **_: Any) -> None:
+    async def authorize_update_status(self, access: Access, *, status: str, **_: Any) -> None:
         """Canceling is an operator's action under every name."""
         if TaskStatus.of(status) is TaskStatus.CANCELED:
             access.check(Scope.OPERATE)
-        await self.permit_any(access)
+        await self.authorize_any(access)
 
     def _coordinator(self) -> AgentCoordinator:
         return coordinator_of(self._engine)

@@ -92,9 +92,9 @@ class Operations(Api):
         """Raise `Forbidden` unless the caller may make the call at all; the call itself checks that again, and its arguments."""
         self.access.check(call.route.scope, lists=call.route.lists)
 
-    async def permit(self, call: Call, **arguments: Any) -> None:
+    async def authorize(self, call: Call, **arguments: Any) -> None:
         """Raise `Forbidden` unless the caller may make the call with these arguments; changes nothing."""
-        await self._guard(call.group).operations[call.name].permit(self.access, **arguments)
+        await self._guard(call.group).operations[call.name].authorize(self.access, **arguments)
 
     def _guard(self, group: str) -> Guard:
         kernel = self.engine.kernel

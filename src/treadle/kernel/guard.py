@@ -6,7 +6,7 @@ refused after it has changed something:
 
 1. the scope of its route, and whether tokens that are restricted to task lists may use it;
 2. the task lists among its arguments;
-3. `permit_<operation>(access, **arguments)` of the service, if there is more to check; it changes nothing;
+3. `authorize_<operation>(access, **arguments)` of the service, if there is more to check; it changes nothing;
 4. texts that no store can keep.
 
 Then it completes short ids, once, drops options that are None (the same as not given), and calls the method. A method with a
@@ -59,28 +59,28 @@ class GuardedOperation:
     def __init__(self, call: Call, service: Any, complete_ids: CompleteIds) -> None:
         self._call = call
         self._method: Callable[..., Awaitable[Any]] = getattr(service, call.name)
-        self._permit: Callable[..., Awaitable[None]] | None = getattr(service, f"permit_{call.name}", None)
+        self._authorize: Callable[..., Awaitable[None]] | None = getattr(service, f"authorize_{call.name}", None)
         self._complete_ids = complete_ids
         parameters = inspect.signature(self._method).parameters
         self._takes_actor, self._takes_access = "actor" in parameters, "access" in parameters
         self._options = call.options
 
-    async def permit(self, access: Access, /, *args: Any, **options: Any) -> None:
+    async def authorize(self, access: Access, /, *args: Any, **options: Any) -> None:
         """Raise `Forbidden` unless the caller may perform the operation with these arguments; changes nothing."""
         access.check(self._call.route.scope, lists=self._call.route.lists)
-        if not access.task_lists and self._permit is None:
+        if not access.task_lists and self._authorize is None:
             return
         bound = self._call.signature.bind(None, *args, **options)
         bound.apply_defaults()
         arguments = {name: value for name, value in bound.arguments.items() if name != "self"}
         for task_list in _task_lists(arguments):
             access.check_list(task_list)
-        if self._permit is not None:
-            await self._permit(access, **arguments)
+        if self._authorize is not None:
+            await self._authorize(access, **arguments)
 
     async def perform(self, access: Access, /, *args: Any, **options: Any) -> Any:
         """Check the caller, then perform the operation."""
-        await self.permit(access, *args, **options)
+        await self.authorize(access, *args, **options)
         for value in (*args, *options.values()):
             _check_text(value)
         if any(is_short(value) for value in (*args, *options.values())):

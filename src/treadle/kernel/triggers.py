@@ -516,7 +516,7 @@ def named_targets(options: Mapping[str, Any]) -> dict[str, str]:
 def edit_target(options: Mapping[str, Any], old: Target, option: str, kept_of: Callable[[Target, str], Target]) -> Target:
     """Return the target of the options; those that are not given stay as in `old`, whose kind is empty for a new target.
 
-    `option` names the input that receives the tick or the change. `kept_of` returns what stays of a target of another kind.
+    `option` names the input that receives the tick or the change. `kept_of` returns what a target of another kind keeps.
     """
     if old.kind and option not in options and options.keys().isdisjoint(TargetOptions.__annotations__):
         return old

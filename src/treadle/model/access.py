@@ -70,7 +70,7 @@ class Access:
     groups: tuple[str, ...] = ()
     """Groups of the caller; only an operator with direct access to the store states them, never a token or a request."""
     for_model: bool = False
-    """Whether a model acts, over MCP: whatever its scopes, it cannot approve what it asked for itself."""
+    """Whether a model acts, over MCP: whatever its scopes, it cannot approve its own request."""
 
     def may(self, scope: Scope) -> bool:
         """Return whether the scope is granted."""
@@ -88,7 +88,7 @@ class Access:
             raise RestrictedToken()
 
     def check_own(self, asked_by: str | None, what: str) -> None:
-        """Raise `Refused` if a model is about to approve what it asked for itself."""
+        """Raise `Refused` if a model is about to approve its own request."""
         if self.for_model and asked_by == self.actor:
             raise Refused(f"{asked_by} asked for {what} and cannot approve it over MCP; a person or another token has to.")
 

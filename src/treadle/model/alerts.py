@@ -9,12 +9,12 @@ import msgspec
 
 from treadle.model.stored import Stored, words
 
-CONDITIONS = RUN_FAILED, DEAD_LETTERS, QUEUE_AGE, TRIGGER_FAILING, SERVER_LOST, BUDGET_SPENT, PROBLEM = (
+CONDITIONS = RUN_FAILED, DEAD_LETTERS, QUEUE_AGE, TRIGGER_FAILING, WORKER_LOST, BUDGET_SPENT, PROBLEM = (
     "run_failed",
     "dead_letters",
     "queue_age",
     "trigger_failing",
-    "server_lost",
+    "worker_lost",
     "budget_spent",
     "problem",
 )

@@ -48,10 +48,10 @@ class Agent:
                 if task is not None:
                     await self._do(coordinator, process, task)
             except (StorageError, StoreError, WorkerUnavailable) as error:
-                process.tell(f"dequeues: {type(error).__name__}")
+                process.trace(f"dequeues: {type(error).__name__}")
 
     async def _do(self, coordinator: AgentCoordinator, process: Process, task: TaskState) -> None:
-        process.tell(f"has {task.id[-6:]}")
+        process.trace(f"has {task.id[-6:]}")
         await asyncio.sleep(self._takes(task))
         await self._history.stand_still(process)
         fails = self._fails(task)
@@ -66,7 +66,7 @@ class Agent:
             except StorageError:
                 continue
             except (ClaimLost, IllegalTransition, NotFound, Refused) as error:
-                process.tell(f"has lost {task.id[-6:]}: {type(error).__name__}")
+                process.trace(f"has lost {task.id[-6:]}: {type(error).__name__}")
                 return
 
     def _takes(self, task: TaskState) -> float:

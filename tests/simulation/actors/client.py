@@ -39,9 +39,9 @@ class Client:
                 for submission in left:
                     try:
                         submission.id = await (self._ask(submission) if submission.kind == "request" else submission.send(engine))
-                        process.tell(f"{submission.key} is {submission.id[-6:]}")
+                        process.trace(f"{submission.key} is {submission.id[-6:]}")
                     except (StoreError, NotFound, ListDraining, Disconnected, RequestInProgress) as error:
-                        process.tell(
+                        process.trace(
                             f"{submission.key}: {type(error).__name__}"
                         )  # no server may have said yet that it has the function
                         await asyncio.sleep(0.5)
@@ -62,7 +62,7 @@ class Client:
                 again = await self._ask(submission)
             except (StoreError, Disconnected, RequestInProgress, ListDraining):
                 continue
-            process.tell(f"{submission.key} is {again[-6:]} again")
+            process.trace(f"{submission.key} is {again[-6:]} again")
             if submission.key in self._kept and again not in made:
                 self._history.simulation.wrong(f"{submission.key} was answered with {submission.id}, and then with {again}")
 

@@ -53,7 +53,7 @@ class Operator:
                     act = self._rng.choice(self._acts) if history.simulation.faults.on else self._let_go_on
                     await act(engine, process)
                 except TreadleError as error:
-                    process.tell(f"operator: {type(error).__name__}")
+                    process.trace(f"operator: {type(error).__name__}")
 
     def _some_submission(self) -> Submission | None:
         sent = [
@@ -67,7 +67,7 @@ class Operator:
 
     async def _pause_something(self, engine: Engine, process: Process) -> None:
         if (submission := self._some_submission()) is not None and submission.id is not None:
-            process.tell(f"pauses {submission.key}")
+            process.trace(f"pauses {submission.key}")
             await (engine.runs.pause(submission.id) if submission.kind == "run" else engine.pause(submission.id))
 
     async def _cancel_something(self, engine: Engine, process: Process) -> None:
@@ -76,19 +76,19 @@ class Operator:
             and (submission := self._some_submission()) is not None
             and submission.id is not None
         ):
-            process.tell(f"cancels {submission.key}")
+            process.trace(f"cancels {submission.key}")
             submission.may = (*submission.may, "canceled")
             await (engine.runs.cancel(submission.id) if submission.kind == "run" else engine.cancel(submission.id))
 
     async def _retry_something(self, engine: Engine, process: Process) -> None:
         if (submission := self._some_submission()) is not None and submission.id is not None:
-            process.tell(f"retries {submission.key}")
+            process.trace(f"retries {submission.key}")
             submission.retried = True
             await (engine.runs.retry(submission.id) if submission.kind == "run" else engine.retry(submission.id))
 
     async def _poll(self, engine: Engine, process: Process) -> None:
         for job in (await engine.kernel.external_jobs.list()).jobs:
-            process.tell(f"polls {job.id[-6:]}")
+            process.trace(f"polls {job.id[-6:]}")
             await engine.kernel.external_jobs.poll_now(job.id, actor="operator")
 
     async def _do_again(self, engine: Engine, process: Process) -> None:
@@ -101,13 +101,13 @@ class Operator:
         again = {"key": f"{submission.key}+{self._history.simulation.loop.time():.3f}"} if "key" in given else {}
         if steps and self._rng.random() < 0.5:
             step = self._rng.choice(steps)
-            process.tell(f"forks {submission.key} at {step.name}")
+            process.trace(f"forks {submission.key} at {step.name}")
             submission.retried = True  # steps that it keeps may hand on the old key, and then the fork has a job of that key too
             if await self._keeps_effect(engine, submission, step.id):
                 self._history.kept_effects.add(f"{again['key']}/f")
             await engine.runs.fork(submission.id, step.id, inputs=again)
         else:
-            process.tell(f"runs {submission.key} again")
+            process.trace(f"runs {submission.key} again")
             await engine.runs.rerun(submission.id, inputs=given | again)
 
     async def _keeps_effect(self, engine: Engine, submission: Submission, step_id: str) -> bool:
@@ -126,21 +126,21 @@ class Operator:
     # many things
 
     async def _hold_the_list(self, engine: Engine, process: Process) -> None:
-        process.tell("pauses the list")
+        process.trace("pauses the list")
         await engine.kernel.lists.pause("default")
 
     async def _drain(self, engine: Engine, process: Process) -> None:
-        process.tell("drains the list")
+        process.trace("drains the list")
         await engine.kernel.lists.drain("default")
 
     async def _slow_down(self, engine: Engine, process: Process) -> None:
         rate = self._rng.choice((None, 0.5, 5))
-        process.tell(f"rate of work: {rate}")
+        process.trace(f"rate of work: {rate}")
         await engine.kernel.lists.limit_rate("default", "work", rate)
 
     async def _limit(self, engine: Engine, process: Process) -> None:
         most = self._rng.choice((None, 1, 1, 4))
-        process.tell(f"limits: {most}")
+        process.trace(f"limits: {most}")
         await engine.kernel.lists.limit_key("few", most)
         await engine.kernel.lists.limit_handler(self._rng.choice(("work", "charge", "sim.Double")), most)
 
@@ -151,7 +151,7 @@ class Operator:
             submission.retried = True
             if discards:
                 submission.may = (*submission.may, "canceled")
-        process.tell("discards letters" if discards else "retries letters")
+        process.trace("discards letters" if discards else "retries letters")
         letters, after = engine.kernel.dead_letters, None
         while True:
             changed = await (letters.discard if discards else letters.retry)(everything=True, after=after)
@@ -160,15 +160,15 @@ class Operator:
 
     async def _prune(self, engine: Engine, process: Process) -> None:
         report = await engine.kernel.retention.prune()
-        process.tell(f"prunes {report.trees} trees, {report.tasks} tasks, {report.runs} runs")
+        process.trace(f"prunes {report.trees} trees, {report.tasks} tasks, {report.runs} runs")
 
     async def _let_go_on(self, engine: Engine, process: Process) -> None:
         await engine.kernel.lists.resume("default")
         await engine.kernel.lists.limit_rate("default", "work", None)
         for task in await engine.list_tasks(states=("paused",), kind=None):
             if task.blocked_by & BlockReason.TASK_PAUSED:
-                process.tell(f"resumes {task.id[-6:]}")
+                process.trace(f"resumes {task.id[-6:]}")
                 await engine.resume(task.id)
         for run in await engine.kernel.store.runs.list_matching(RunFilter(states=("paused",)), 100):
-            process.tell(f"resumes run {run.id[-6:]}")
+            process.trace(f"resumes run {run.id[-6:]}")
             await engine.runs.resume(run.id)

@@ -37,7 +37,7 @@ class People:
                         elif submission.id is not None and "tells" in submission.options:
                             await self._tell(engine, process, submission)
                 except TreadleError as error:
-                    process.tell(f"people: {type(error).__name__}")
+                    process.trace(f"people: {type(error).__name__}")
 
     async def _decide(self, engine: Engine, process: Process) -> None:
         for approval in (await engine.approvals.list()).approvals:
@@ -45,9 +45,9 @@ class People:
             decision = "approve" if self._rng.random() < 0.8 else "deny"
             try:
                 await engine.approvals.decide(approval.id, decision, actor=who, groups=GROUPS[who])
-                process.tell(f"{who}: {decision} {approval.id[-6:]}")
+                process.trace(f"{who}: {decision} {approval.id[-6:]}")
             except TreadleError as error:
-                process.tell(f"{who}: {getattr(error, 'code', type(error).__name__)}")
+                process.trace(f"{who}: {getattr(error, 'code', type(error).__name__)}")
 
     async def _tell(self, engine: Engine, process: Process, submission: Submission) -> None:
         """One thing of several; what was heard is sometimes said again, and must be known then."""
@@ -60,7 +60,7 @@ class People:
         except IllegalTransition:
             options["at"] = await _successor(engine, run_id)
             return
-        process.tell(f"tells {key}: {new}")
+        process.trace(f"tells {key}: {new}")
         if new and number in options["told"]:
             self._history.simulation.wrong(f"{submission.key} was told {key} twice, under one key")
         options["told"][number] = run_id

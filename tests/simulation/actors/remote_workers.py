@@ -40,11 +40,11 @@ class RemoteWorker:
             worker_id = await self._until_heard(
                 lambda them: them.register(process.name, handlers=["out.*"], concurrency=3, heartbeat_every=2)
             )
-            process.tell(f"is the worker {worker_id.id[-6:]}")
+            process.trace(f"is the worker {worker_id.id[-6:]}")
             try:
                 await self._work(process, worker_id.id)
             except NotFound:
-                process.tell("is not known any more")
+                process.trace("is not known any more")
 
     async def _work(self, process: Process, worker_id: str) -> None:
         loop = self._history.simulation.loop
@@ -64,7 +64,7 @@ class RemoteWorker:
             if not claimed and healed and loop.time() - began > POLL_EVERY + 2:
                 await self._check_nothing_was_ready(process)
             for task in claimed:
-                process.tell(f"has {task.task.id[-6:]}#{task.task.claim_version}")
+                process.trace(f"has {task.task.id[-6:]}#{task.task.claim_version}")
                 activity = asyncio.get_running_loop().create_task(self._do(process, worker_id, task))
                 working.add(activity)
                 activity.add_done_callback(working.discard)
@@ -91,7 +91,7 @@ class RemoteWorker:
             await self._history.stand_still(process)
             await self._say(process, claimed, claim)
         except (ClaimLost, TaskNotFound) as error:
-            process.tell(f"has lost {task.id[-6:]}: {type(error).__name__}")
+            process.trace(f"has lost {task.id[-6:]}: {type(error).__name__}")
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)

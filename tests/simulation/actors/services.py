@@ -42,7 +42,7 @@ class CallingService:
         try:
             for _ in range(history.rng.choice((1, 1, 2))):
                 state = await history.wire.call(resolve)
-                process.tell(f"{job.id} is done: {state}")
+                process.trace(f"{job.id} is done: {state}")
                 history.world.acknowledged[token.partition(".")[0]] = result
                 if job.told:
                     history.simulation.wrong(f"{job.id} could be resolved twice")
@@ -50,8 +50,8 @@ class CallingService:
         except NotFound:
             job.told = True  # it was pruned before that could be said
         except CallbackRefused as error:
-            process.tell(f"{job.id} is done: {error}")
+            process.trace(f"{job.id} is done: {error}")
             job.told = True  # an operator has it done again, under another token
         except (Refused, StoreError, Disconnected) as error:
             job.told = job.told or (isinstance(error, Refused) and error.code == "external_already_resolved")
-            process.tell(f"{job.id} is done: {error if isinstance(error, Refused) else type(error).__name__}")
+            process.trace(f"{job.id} is done: {error if isinstance(error, Refused) else type(error).__name__}")

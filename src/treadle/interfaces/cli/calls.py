@@ -22,7 +22,7 @@ from treadle.api.view import fill, rows_of, view_of
 from treadle.interfaces.cli.command import make_param, option
 from treadle.interfaces.cli.flags import flag, flags, parse, positional, with_flags
 from treadle.interfaces.cli.format import details, plain, table
-from treadle.interfaces.cli.messages import WaitTimedOut, end_progress, tell_progress
+from treadle.interfaces.cli.messages import WaitTimedOut, end_progress, print_progress
 from treadle.interfaces.cli.session import CommandSession
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class CallCommand:
         name, _ = rows_of(type(page))
         limit = values.get("limit") or next(parameter.default for parameter in self._parameters if parameter.name == "limit")
         while not page.complete:
-            tell_progress(session, f"{page.searched:,} {name} searched, {len(getattr(page, name))} found")
+            print_progress(session, f"{page.searched:,} {name} searched, {len(getattr(page, name))} found")
             part = await call(**{**values, "before": page.next_before, "limit": limit - len(getattr(page, name))})
             page = msgspec.structs.replace(_sum(page, part), next_before=part.next_before, complete=part.complete)
         end_progress(session)
@@ -201,7 +201,7 @@ async def until_end(
     """
     total = part = await call(**arguments)
     while following := {way: getattr(part, f"next_{way}") for way in ("before", "after") if getattr(part, f"next_{way}", None)}:
-        tell_progress(session, describe(total))
+        print_progress(session, describe(total))
         part = await call(**arguments, **following)
         total = _sum(total, part)
     end_progress(session)

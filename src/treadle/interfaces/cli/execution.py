@@ -7,7 +7,7 @@ import os
 import click
 
 from treadle.interfaces.cli.app import make_app
-from treadle.interfaces.cli.messages import BAD_INPUT, BUG, INTERRUPTED, exit_code_of, tell_error, tell_flow_error
+from treadle.interfaces.cli.messages import BAD_INPUT, BUG, INTERRUPTED, exit_code_of, print_error, print_flow_error
 from treadle.model.errors import InvalidFlow, NonRetryable, TreadleError
 
 _SHOWN = 200
@@ -27,10 +27,10 @@ def execute(arguments: list[str]) -> int:
 
             traceback.print_exception(error.__cause__)
         if isinstance(error, InvalidFlow):
-            tell_flow_error(error, as_json=as_json)
+            print_flow_error(error, as_json=as_json)
         else:
             code = error.error_code if isinstance(error, NonRetryable) else error.code  # the code that a task would fail with
-            tell_error(code, str(error), as_json=as_json)
+            print_error(code, str(error), as_json=as_json)
         return exit_code_of(error)
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
@@ -38,18 +38,18 @@ def execute(arguments: list[str]) -> int:
         message = error.format_message().strip()
         message = message if message.endswith("?") else f"{message.rstrip('.')}."
         ctx = error.ctx if isinstance(error, click.UsageError) else None
-        tell_error("usage", f"{message} Try: {ctx.command_path if ctx else 'treadle'} --help", as_json=as_json)
+        print_error("usage", f"{message} Try: {ctx.command_path if ctx else 'treadle'} --help", as_json=as_json)
         return error.exit_code
     except Exception as error:
         if (reason := _file_trouble(error)) is not None:
-            tell_error("file_unusable", reason, as_json=as_json)
+            print_error("file_unusable", reason, as_json=as_json)
             return BAD_INPUT
         if verbose:
             import traceback
 
             traceback.print_exc()
         hint = "" if verbose else " --verbose shows the traceback."
-        tell_error(
+        print_error(
             "internal", f"{type(error).__name__}: {error}. This is a bug in Treadle; please report it.{hint}", as_json=as_json
         )
         return BUG

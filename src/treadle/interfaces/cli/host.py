@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from treadle.engine import Engine, engine_beside, twin_of
 from treadle.interfaces.cli.local_token import entrance
-from treadle.interfaces.cli.messages import INTERRUPTED, STORE_TROUBLE, tell_error, tell_note
+from treadle.interfaces.cli.messages import INTERRUPTED, STORE_TROUBLE, print_error, print_note
 from treadle.interfaces.cli.process import on_sigint
 from treadle.interfaces.cli.session import CommandSession
 from treadle.kernel.store.process import end_with
@@ -307,7 +307,7 @@ async def listening(engine: Engine, options: HttpOptions | None, stop: asyncio.E
     server = HttpServer(engine, options, more=more)
     await until_reachable(engine, stop, "starting", server.listen)
     if server.passed_over is not None:
-        tell_note(f"Port {server.passed_over} is taken, so this server listens on {server.url}; --port chooses another one.")
+        print_note(f"Port {server.passed_over} is taken, so this server listens on {server.url}; --port chooses another one.")
     return server
 
 
@@ -331,7 +331,7 @@ def stop_signal(at_eof: bool = False) -> asyncio.Event:
     presses = 0
 
     def end_now() -> None:
-        tell_note("Stopped immediately; running tasks are taken over when their leases expire.")
+        print_note("Stopped immediately; running tasks are taken over when their leases expire.")
         os._exit(INTERRUPTED)
 
     def pressed() -> None:
@@ -360,7 +360,7 @@ def stop_signal(at_eof: bool = False) -> asyncio.Event:
 
 
 def _end(error: StoreFailed) -> None:
-    tell_error(error.code, str(error), as_json=False)
+    print_error(error.code, str(error), as_json=False)
     os._exit(STORE_TROUBLE)
 
 

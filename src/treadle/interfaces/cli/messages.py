@@ -74,7 +74,7 @@ def exit_code_of_code(code: str) -> int:
     return FAILED if kind is None else exit_code_of(kind.__new__(kind))
 
 
-def tell_error(code: str, message: str, *, as_json: bool) -> None:
+def print_error(code: str, message: str, *, as_json: bool) -> None:
     """Report an error on stderr."""
     if as_json:
         sys.stderr.write(json.dumps({"error": {"code": code, "message": message}}) + "\n")
@@ -86,7 +86,7 @@ def tell_error(code: str, message: str, *, as_json: bool) -> None:
     sys.stderr.flush()
 
 
-def tell_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
+def print_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
     """Report AFL errors on stderr: each diagnostic with its line, then a summary line."""
     from treadle.lang.diagnostics import Diagnostic
 
@@ -99,11 +99,11 @@ def tell_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
         sys.stderr.write(json.dumps({"error": body}) + "\n")
         sys.stderr.flush()
         return
-    tell_diagnostics(None, diagnostics)
-    tell_error(error.code, first, as_json=False)
+    print_diagnostics(None, diagnostics)
+    print_error(error.code, first, as_json=False)
 
 
-def tell_diagnostics(session: CommandSession | None, diagnostics: Iterable[Diagnostic]) -> None:
+def print_diagnostics(session: CommandSession | None, diagnostics: Iterable[Diagnostic]) -> None:
     """Print diagnostics about AFL for people on stderr, with their lines."""
     if session is None or not session.json:
         for diagnostic in diagnostics:
@@ -111,13 +111,13 @@ def tell_diagnostics(session: CommandSession | None, diagnostics: Iterable[Diagn
         sys.stderr.flush()
 
 
-def tell_warning(message: str) -> None:
+def print_warning(message: str) -> None:
     """Print a warning for people on stderr."""
     sys.stderr.write(f"treadle: warning: {_one_line(message)}\n")
     sys.stderr.flush()
 
 
-def tell_note(message: str) -> None:
+def print_note(message: str) -> None:
     """Print a note for people on stderr, beside the output."""
     if _lines_are_json():
         safe_logger("treadle").warning(message)
@@ -136,7 +136,7 @@ def _lines_are_json() -> bool:
     return log_format is not None and bool(log_format.lines_are_json())
 
 
-def tell_progress(session: CommandSession, text: str) -> None:
+def print_progress(session: CommandSession, text: str) -> None:
     """Show progress."""
     if _watched(session):
         sys.stderr.write(f"\r{text}")

@@ -136,7 +136,7 @@ class RunWatcher:
     def __init__(
         self, session: CommandSession, api: Api, run_id: str, heard: list[Callable[[LogLine], None]] | None = None
     ) -> None:
-        self._session, self._api, self._run_id, self._heard = session, api, run_id, heard
+        self._session, self._api, self._run_id, self._following = session, api, run_id, heard
         self._run: RunDetail | None = None
         self._steps: list[Step] = []
         self._tasks: dict[str, Task] = {}
@@ -153,9 +153,9 @@ class RunWatcher:
         ends = wait_for_end(lambda part: self._api.runs.outputs(self._run_id, wait_for=part), None, "Run", self._run_id)
         result = asyncio.ensure_future(ends)
         stopping = asyncio.ensure_future(stop.wait())
-        every = _LOOK_EVERY if self._heard is not None else _LOOK_EVERY_REMOTE
-        if self._heard is not None:
-            self._heard.append(self._hear)
+        every = _LOOK_EVERY if self._following is not None else _LOOK_EVERY_REMOTE
+        if self._following is not None:
+            self._following.append(self._on_line)
         try:
             with self._live():
                 while not (result.done() or stopping.done()):
@@ -164,8 +164,8 @@ class RunWatcher:
                 if result.done():  # otherwise stop without delay
                     await self._look()
         finally:
-            if self._heard is not None:
-                self._heard.remove(self._hear)
+            if self._following is not None:
+                self._following.remove(self._on_line)
             stopping.cancel()
             result.cancel()
             await asyncio.gather(result, stopping, return_exceptions=True)
@@ -180,27 +180,27 @@ class RunWatcher:
             self._steps = await list_steps(self._api, run.id, values=False) if run.steps <= _MAX_STEPS else []
         self._tasks = await live_tasks(self._api, run.id, 100)
         self._run = run
-        if self._heard is None:
-            await self._ask_lines()
+        if self._following is None:
+            await self._print_lines()
         if not self._console.is_terminal:
             if before is None:
-                self._say(f"run {run.id} of {run.workflow}")
-            self._tell()
+                self._print(f"run {run.id} of {run.workflow}")
+            self._print_steps()
 
-    async def _ask_lines(self) -> None:
+    async def _print_lines(self) -> None:
         page = await self._api.runs.logs(self._run_id, after=self._line)
         self._line = page.next_after
         for line in page.lines:
             if line.task_id == line.step_id:  # only the flow's own lines; `runs logs` has those of handlers
-                self._say(f"log {line.message}")
+                self._print(f"log {line.message}")
 
-    def _tell(self) -> None:
+    def _print_steps(self) -> None:
         """Print a line for each step with a changed state."""
         run = self._run
         if run is not None and run.steps > _MAX_STEPS:
             if self._elapsed() - self._numbers_at >= _NUMBERS_EVERY or run.finished_at is not None:
                 self._numbers_at = self._elapsed()
-                self._say(f"{run.steps} steps so far, at least {len(self._tasks)} pending tasks")
+                self._print(f"{run.steps} steps so far, at least {len(self._tasks)} pending tasks")
             return
         over = [step for step in self._steps if step.state in ("completed", "failed")]
         going = [step for step in self._steps if step.state not in ("completed", "failed")]
@@ -209,14 +209,14 @@ class RunWatcher:
             if is_shown(step) and self._printed.get(step.id) != description:
                 self._printed[step.id] = description
                 what = "value" if step.facet == "sys.value" else step.facet
-                self._say(f"{step.path}{f' ({what})' if what else ''}: {description}")
+                self._print(f"{step.path}{f' ({what})' if what else ''}: {description}")
 
-    def _hear(self, line: LogLine) -> None:
+    def _on_line(self, line: LogLine) -> None:
         """Print the flow's log lines as they arrive."""
         if line.run_id == self._run_id and not self._session.json:
-            self._say(f"log {line.message}")
+            self._print(f"log {line.message}")
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._console.print(plain(f"{self._elapsed():6.1f} s  {text}"), soft_wrap=True)
 
     def _elapsed(self) -> float:

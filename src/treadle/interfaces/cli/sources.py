@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.messages import tell_diagnostics, tell_warning
+from treadle.interfaces.cli.messages import print_diagnostics, print_warning
 from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import workflow_inputs
 from treadle.model.errors import InvalidInput
@@ -56,7 +56,7 @@ def read_sources(places: Sequence[str]) -> list[Source]:
 def compile_here(session: CommandSession, engine: Engine, sources: Sequence[Source], *, strict: bool) -> Program:
     """Compile sources before a command uses them; print warnings for people, and raise `InvalidFlow` for errors."""
     _, program, compiled = engine.kernel.flows.compile(sources, strict=strict or session.strict)
-    tell_diagnostics(session, compiled.warnings)
+    print_diagnostics(session, compiled.warnings)
     return program
 
 
@@ -164,20 +164,20 @@ def _find(workflows: Sequence[WorkflowSignature], name: str | None) -> WorkflowS
     return same[0] if len(same) == 1 else None
 
 
-def tell_what_is_missing(started: RunStarted) -> None:
+def print_missing_handlers(started: RunStarted) -> None:
     """Warn people about handlers or workers that the run would wait for."""
     if started.missing_handlers:
-        tell_missing(f"in a live worker of list {started.task_list}", started.missing_handlers)
+        print_missing(f"in a live worker of list {started.task_list}", started.missing_handlers)
     elif not started.workers:
-        tell_warning(
+        print_warning(
             f"no worker of list {started.task_list} is running; the run waits for one. "
             "`treadle worker --handlers MODULE` starts one."
         )
 
 
-def tell_missing(where: str, missing: Sequence[str]) -> None:
+def print_missing(where: str, missing: Sequence[str]) -> None:
     """Warn people about event facets without a handler."""
-    tell_warning(
+    print_warning(
         f"there is no handler {where} for {', '.join(missing)}; the run waits there. "
         "Start one with `treadle worker --handlers MODULE`."
     )

@@ -173,7 +173,7 @@ def _handler_of(call: Call) -> Handler:
             raise InvalidRequest([problem_at(f"it is longer than {KEY_LENGTH} characters", "header", KEY_HEADER)])
         if key is None or call.keyed:
             return await make(state, operations, request, key)
-        await operations.permit(call, **await options_of(request))
+        await operations.authorize(call, **await options_of(request))
         return await once(state.engine.kernel.requests, access.actor, call.id, key, request, partial(make, state, operations))
 
     return handle

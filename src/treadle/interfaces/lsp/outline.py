@@ -24,7 +24,7 @@ _KINDS = {
 
 
 def document_symbols(file: nodes.File, document: Document) -> list[types.DocumentSymbol]:
-    """Return the declarations of a file, each with its parts; a file-scoped namespace holds what follows it."""
+    """Return the declarations of a file, each with its parts; a file-scoped namespace holds the declarations after it."""
     symbols: list[types.DocumentSymbol] = []
     scoped: types.DocumentSymbol | None = None
     for item in file.items:

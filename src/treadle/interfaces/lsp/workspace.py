@@ -224,7 +224,7 @@ def _groups(paths: list[str], facts: dict[str, Facts]) -> dict[str, tuple[str, .
 def _closure(
     group: tuple[str, ...], groups: dict[str, tuple[str, ...]], owners: dict[str, set[str]], facts: dict[str, Facts]
 ) -> tuple[str, ...]:
-    """Add the files that declare needed namespaces, and what these need in turn."""
+    """Add the files that declare needed namespaces, and their dependencies."""
     files = set(group)
     queue = list(group)
     while queue:

@@ -284,7 +284,7 @@ class Advisor:
     def text(self, text: str, actions: list[Action] | None = None) -> str:
         """The text with tools instead of commands; adds the calls to `actions`."""
 
-        def said(match: re.Match[str]) -> str:
+        def rewrite(match: re.Match[str]) -> str:
             action = find_action(match[1], self.schema_of)
             if action is None:
                 return f"a shell command of the operator ({match[1]})"
@@ -293,7 +293,7 @@ class Advisor:
                 actions.append(action)
             return str(action)
 
-        return _COMMAND.sub(said, text) if "`treadle " in text else text
+        return _COMMAND.sub(rewrite, text) if "`treadle " in text else text
 
     def value(self, value: Json) -> Json:
         """The value with rewritten prose; an object whose prose recommends tools also gets `actions`."""

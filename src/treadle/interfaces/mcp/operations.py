@@ -51,7 +51,7 @@ _CALLS = {f"{call.group}.{call.name}": call for call in all_calls()}
 _PAGE: dict[str, Any] = {"limit": Limit, "before": Before, "after": After}
 _REQUIRED = Argument.empty
 _PREVIEW = Doc("Return only the counts; change nothing")
-_CONDITION = Literal["run_failed", "dead_letters", "queue_age", "trigger_failing", "server_lost", "budget_spent", "problem"]
+_CONDITION = Literal["run_failed", "dead_letters", "queue_age", "trigger_failing", "worker_lost", "budget_spent", "problem"]
 _BOUNDED = frozenset({"limit", "count"})
 """Parameters that are page sizes."""
 _NONE: Mapping[str, Any] = {}

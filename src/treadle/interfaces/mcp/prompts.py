@@ -49,7 +49,7 @@ class Prompt:
         """Its description for clients."""
         return wire.Prompt(name=self.name, description=self.description, arguments=self.arguments)
 
-    async def tell(self, context: RequestContext, arguments: Mapping[str, str], advisor: Advisor) -> wire.GetPromptResult:
+    async def render(self, context: RequestContext, arguments: Mapping[str, str], advisor: Advisor) -> wire.GetPromptResult:
         """The message; raises a protocol error for invalid arguments and for errors of the engine."""
         requirements = {argument.name: argument.required for argument in self.arguments}
         missing = [name for name, required in requirements.items() if required and not arguments.get(name)]

@@ -133,7 +133,7 @@ async def task_result(
 
 
 async def wait_for_end(context: RequestContext, run_id: str, wait_for: float) -> RunOutputs:
-    """Wait for the end of the run, at most that long, with progress notifications about what it is doing."""
+    """Wait for the end of the run, at most that long, with progress notifications about its activity."""
 
     async def activity() -> str:
         run = await context.api.runs.get(run_id)

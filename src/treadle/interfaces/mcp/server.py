@@ -78,7 +78,7 @@ def make_server(context_of: ContextOf) -> Server[Any]:
         if prompt is None:
             raise MCPError(wire.INVALID_PARAMS, f"There is no prompt {params.name!r}.")
         context = await context_of(ctx)
-        return await prompt.tell(context, params.arguments or {}, advisor(context))
+        return await prompt.render(context, params.arguments or {}, advisor(context))
 
     async def completion(ctx: Context, params: wire.CompleteRequestParams) -> wire.CompleteResult:
         values = await complete(await context_of(ctx), params.argument.name, params.argument.value)

@@ -77,7 +77,10 @@ class Tool:
         fields: dict[str, Any] = {}
         for parameter in self.parameters:
             default = list(parameter.default) if parameter.default == () else parameter.default
-            fields[parameter.name] = (_bare(parameter.hint), Field(... if parameter.required else default, **_said(parameter.doc)))
+            fields[parameter.name] = (
+                _bare(parameter.hint),
+                Field(... if parameter.required else default, **_described(parameter.doc)),
+            )
         return create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
 
     @cached_property
@@ -163,7 +166,7 @@ def _bare(hint: Any) -> Any:
     return hint
 
 
-def _said(doc: Doc) -> dict[str, Any]:
+def _described(doc: Doc) -> dict[str, Any]:
     return {"description": doc.text} | ({} if doc.example is None else {"examples": [doc.example]})
 
 

@@ -194,7 +194,7 @@ class Approvals(Service):
 
     # changes by people
 
-    async def permit_approve(self, access: Access, approval_id: str, **_: Any) -> None:
+    async def authorize_approve(self, access: Access, approval_id: str, **_: Any) -> None:
         """A model may not approve its own request."""
         await self._check_own(access, [approval_id])
 
@@ -252,7 +252,7 @@ class Approvals(Service):
 
         return await self._committer.transact(attempt, f"decide the approval {approval_id}")
 
-    async def permit_decide_many(self, access: Access, approval_ids: Sequence[str], decision: str, **_: Any) -> None:
+    async def authorize_decide_many(self, access: Access, approval_ids: Sequence[str], decision: str, **_: Any) -> None:
         """One call decides a limited number of approvals, and no model approves its own request."""
         if len(approval_ids) > MANY:
             raise InvalidInput(f"One call may decide at most {MANY} approvals, not {len(approval_ids)}.")

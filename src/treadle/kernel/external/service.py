@@ -257,7 +257,7 @@ class ExternalJobs(ExternalJobReads):
                 return msgspec.structs.replace(settlement, delay=BACK_OFF_FOR), ()
             event = polled(now, job.record, outcome.handle, outcome.error, settlement.delay or 0)
             record = apply(job.record, event)
-            self._tell(task, record, outcome.error)
+            self._report(task, record, outcome.error)
             requeue = msgspec.structs.replace(settlement, delay=poll_delay(task, record, now))
             return requeue, change_job(job, record, event)
         failed = None if produced else failure_of(settlement)
@@ -293,7 +293,7 @@ class ExternalJobs(ExternalJobReads):
             self._emit(ExternalHint(task.id, task.name, record.progress_hint))
         return requeue, (*rows, *submission_rows(task, intent, "succeeded"))
 
-    def _tell(self, task: Task, record: ExternalProductionRecord, raised: str | None) -> None:
+    def _report(self, task: Task, record: ExternalProductionRecord, raised: str | None) -> None:
         if raised is not None:
             self._emit(PollRaised(task.id, task.name, raised))
             if record.raised_in_row % RAISES_IN_ROW == 0:

@@ -1,4 +1,4 @@
-"""The servers of a namespace: who works, where, and what each one serves."""
+"""The workers of a namespace, with their hosts and handlers."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Forks:
         """Start a run that keeps what does not depend on the step; with `replace`, cancel the old one unless it has ended.
 
         Then, the old run is held until the new one is stored, so that only one of them goes on, and a repeated call with the same
-        values returns the same run. A function does not clean up: the new run keeps what it has done.
+        values returns the same run. A function does not clean up: the new run keeps its finished steps.
         """
         if result is not None or replace:
             await self._check(run, step_id, result)

@@ -115,7 +115,7 @@ class RunOperations(Service, RunsApi):
     # runs for display
 
     async def show_all(self, kind: type[R], runs: Sequence[StoredRun], **more: Any) -> builtins.list[R]:
-        """Records of runs with what each is doing or how long it took, its tags, and `more`; without its values."""
+        """Records of runs with the activity or duration of each, its tags, and `more`; without its values."""
         activities, times = await self._reads.activities(runs), await self._reads.times(runs)
         tags = await self._search().list_tags([run.id for run in runs])
         return [

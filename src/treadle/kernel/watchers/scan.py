@@ -272,7 +272,7 @@ class WatcherScanner(TriggerTasks[Watchers]):
         rows = (change,) if new != body or tasks else ()
         answer = await self.commit(Unit(task.claim, settlement, tasks, rows=rows))
         if answer.verdict is Verdict.DONE:
-            self._tell(attempt, new)
+            self._report(attempt, new)
             if replaced and not attempt.fired:
                 await self.forget(task)
         return answer
@@ -289,10 +289,10 @@ class WatcherScanner(TriggerTasks[Watchers]):
         requeue = _requeued(attempt.task, attempt.task.failures + 1, delay, problem)
         answer = await self.commit(Unit(attempt.task.claim, requeue, rows=(change,) if new is not body else ()))
         if answer.verdict is Verdict.DONE:
-            self._tell(attempt, new)
+            self._report(attempt, new)
         return answer
 
-    def _tell(self, attempt: _ScanAttempt, new: WatcherBody) -> None:
+    def _report(self, attempt: _ScanAttempt, new: WatcherBody) -> None:
         """Emit an event once when trouble begins, and once when it ends."""
         old, name = attempt.body.error, attempt.record.name or attempt.record.id
         if new.error is not None and new.error != old:

@@ -90,7 +90,7 @@ class Watchers(Triggers[WatcherBody, Watcher]):
             return None
         return msgspec.structs.replace(body, **{name: getattr(wanted, name) for name in DEFINITION})
 
-    async def permit_create(self, access: Access, name: str, paused: bool, **options: Any) -> None:
+    async def authorize_create(self, access: Access, name: str, paused: bool, **options: Any) -> None:
         """Only administrators may watch places that the settings do not allow."""
         place = make_body({option: value for option, value in options.items() if value is not None}).source.place
         if not access.may(Scope.ADMIN) and not is_allowed(place, self.allowed):

@@ -150,7 +150,7 @@ class Process:
         """Return the tasks of this process."""
         return tuple(self._tasks)
 
-    def tell(self, what: str) -> None:
+    def trace(self, what: str) -> None:
         """Add a line to the trace, unless the process is dead."""
         if self.alive:
             self.simulation.trace.add(self.simulation.loop.time(), self.shown, what)
@@ -159,7 +159,7 @@ class Process:
         """Crash immediately."""
         if not self.alive:
             return
-        self.tell(f"=== {why}")
+        self.trace(f"=== {why}")
         self.alive = False
         self.simulation.loop.call_soon(self._cancel_tasks, _ROUNDS)
 
@@ -177,7 +177,7 @@ class Process:
 
     def stall(self, seconds: float) -> None:
         """Stall: until the end, nothing leaves the process, and it reacts to nothing."""
-        self.tell(f"=== stalls for {seconds:.1f} s")
+        self.trace(f"=== stalls for {seconds:.1f} s")
         self.stalled_until = max(self.stalled_until, self.simulation.loop.time() + seconds)
 
     async def pass_gate(self) -> None:

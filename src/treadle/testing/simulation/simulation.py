@@ -182,7 +182,7 @@ class Simulation:
         """Start a new process of that name."""
         process = Process(self, name, len(self._processes) + 1)
         self._processes.append(process)
-        process.tell(f"starts, its clock off by {process.clock.offset} ms")
+        process.trace(f"starts, its clock off by {process.clock.offset} ms")
         return process
 
     def is_alive(self, pid: int) -> bool:
@@ -251,7 +251,7 @@ class Simulation:
         for heard in self.on_done:
             heard(process, name, arguments, options, answer)
         if (line := summary(name, arguments, answer)) is not None:
-            process.tell(line)
+            process.trace(line)
         self.faults.after_call(process)
 
     def _reach(self, point: str) -> None:

@@ -111,7 +111,7 @@ class SimulatedStore:
         try:
             answer = await method(*arguments, **options)
         except Exception as error:
-            process.tell(f"{name} -> {type(error).__name__}: {error}")
+            process.trace(f"{name} -> {type(error).__name__}: {error}")
             raise
         simulation.done(process, name, arguments, options, answer)
         for seen in simulation.after:
@@ -127,7 +127,7 @@ class SimulatedStore:
     async def notify(self, queue_ids: Sequence[int]) -> None:
         """Signal the other processes; the signal may be lost."""
         await self._process.pass_gate()
-        self._simulation.signals.tell(self._process, tuple(sorted(queue_ids)))
+        self._simulation.signals.send(self._process, tuple(sorted(queue_ids)))
 
 
 class SimulatedLeaseConnection:
@@ -181,11 +181,11 @@ class SimulatedSignals:
         self._heard[key] = (process, heard)
         return lambda: self._heard.pop(key, None) and None
 
-    def tell(self, teller: Process, queue_ids: tuple[int, ...]) -> None:
+    def send(self, sender: Process, queue_ids: tuple[int, ...]) -> None:
         """Signal all other processes."""
-        simulation = teller.simulation
+        simulation = sender.simulation
         for key, (process, _) in list(self._heard.items()):
-            if process is teller:
+            if process is sender:
                 continue
             if not process.alive:
                 del self._heard[key]

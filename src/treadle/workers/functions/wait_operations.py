@@ -54,7 +54,7 @@ class Operation:
         return self.run(self.driver.branches.enter()).__await__()
 
     def run(self, branch: FunctionBranch) -> Coroutine[Any, Any, Any]:
-        """Execute it in the branch, or return what the branch has recorded."""
+        """Execute it in the branch, or return the recorded result of the branch."""
         raise NotImplementedError
 
 

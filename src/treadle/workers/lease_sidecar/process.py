@@ -216,7 +216,7 @@ class Sidecar:
         self._load = load
         self._is_running = is_running
         self._cpu_times = cpu_times
-        self._say = say
+        self._log = say
         self._limit = limit
         self._actor: Actor | None = None
         self._again_at = 0.0
@@ -254,7 +254,7 @@ class Sidecar:
         if silent_for > state.keep_for:
             if not self._done:
                 self._done = True
-                self._say(f"gave up renewing after {state.keep_for:g} s without a sign of the worker; its leases expire")
+                self._log(f"gave up renewing after {state.keep_for:g} s without a sign of the worker; its leases expire")
             return
         self._blame(self._cpu_before)
         due = [claim for claim in self._table.claims() if now < claim.ends_at and now - claim.renewed_at >= lease / 3]
@@ -296,7 +296,7 @@ class Sidecar:
                 self._actor = self._actor or self._load()
                 return act(self._actor)
         except Exception as error:
-            self._say(f"could not act for its worker: {error}")
+            self._log(f"could not act for its worker: {error}")
             self._again_at = now + LOOK_EVERY
             actor, self._actor = self._actor, None
             if actor is not None:
@@ -356,7 +356,7 @@ def _time_out(*_: object) -> None:
     raise TimeoutError(f"the store did not answer within {_ACT_WITHIN:g} s")
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     with suppress(OSError):  # the worker is dead
         os.write(1, text.replace("\n", " ").encode()[:4000] + b"\n")
 
@@ -379,7 +379,7 @@ def main(table_file: int, worker_pid: int) -> None:
         return actor
 
     sidecar = Sidecar(
-        LeaseTable(table_file), load, partial(is_running, worker_pid), partial(cpu_times, worker_pid), _say, _time_limit
+        LeaseTable(table_file), load, partial(is_running, worker_pid), partial(cpu_times, worker_pid), _log, _time_limit
     )
     poller = select.poll()
     poller.register(0, select.POLLIN | select.POLLHUP)

@@ -15,7 +15,7 @@ from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import facts, plain, when
-from treadle.interfaces.cli.messages import BAD_INPUT, FAILED, tell_diagnostics
+from treadle.interfaces.cli.messages import BAD_INPUT, FAILED, print_diagnostics
 from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.sources import Files, Places, StrictOption, compile_here, flow_name, read_sources
 from treadle.model.errors import InvalidFlow, InvalidInput
@@ -53,7 +53,7 @@ def compile_files(
     if strict or session.strict:
         compiled = compiled.strictly()
     ok = compiled.ok
-    tell_diagnostics(session, compiled.diagnostics)
+    print_diagnostics(session, compiled.diagnostics)
     if ok and output is not None:
         _write(output, json.dumps(compiled.program, ensure_ascii=False, indent=2) + "\n")
     if output != "-":
@@ -200,7 +200,7 @@ def fix(
     fixed = fix_sources(before)
     done = [_Rewritten(name, text, after, "fixed") for (name, text), (_, after) in zip(before, fixed.sources, strict=True)]
     changed = [rewritten for rewritten in done if rewritten.changed]
-    tell_diagnostics(session, fixed.compiled.diagnostics)
+    print_diagnostics(session, fixed.compiled.diagnostics)
     if files == ["-"] and not (check or session.json):
         sys.stdout.write(done[0].after)
     else:

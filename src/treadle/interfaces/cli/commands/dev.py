@@ -20,7 +20,7 @@ from treadle.interfaces.cli.commands.serve import Host, Port, http_options
 from treadle.interfaces.cli.commands.worker import Grace, Handlers, Llm
 from treadle.interfaces.cli.host import Serving, announce, announce_stop, listening, opened, signal_all, start_worker, stop_signal
 from treadle.interfaces.cli.local_token import entrance
-from treadle.interfaces.cli.messages import tell_error, tell_flow_error, tell_note
+from treadle.interfaces.cli.messages import print_error, print_flow_error, print_note
 from treadle.interfaces.cli.project import FILE, Project, find_project
 from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.sources import SourceNotFound, compile_here, read_sources
@@ -95,7 +95,7 @@ def _again(before: Project, handlers: Sequence[str] | None, flows: Sequence[str]
     try:
         return _project(handlers, flows)
     except InvalidInput as error:
-        tell_note(f"{error} The project stays as it was.")
+        print_note(f"{error} The project stays as it was.")
         return before
 
 
@@ -142,10 +142,12 @@ async def _reload(session: CommandSession, engine: Engine, worker: ReloadedWorke
     if not await worker.load(list(project.handlers)):
         outcome = "the worker keeps the previous version" if worker.event else "there is no worker"
         message = f"{', '.join(files)}: not loaded, {outcome} until the files have changed again."
-        tell_error("not_reloaded", message, as_json=session.json)
+        print_error("not_reloaded", message, as_json=session.json)
         return
     if worker.event["store"] != engine.kernel.store.url:
-        tell_note(f"The handlers use {worker.event['store']} now, but the server {engine.kernel.store.url}: restart `treadle dev`.")
+        print_note(
+            f"The handlers use {worker.event['store']} now, but the server {engine.kernel.store.url}: restart `treadle dev`."
+        )
     event = {"event": "reloaded", "changed": files, **_worker(worker)}
     announce(session, event, [f"Reloaded: {', '.join(files)} (handlers: {_handlers(worker)})"])
 
@@ -162,11 +164,11 @@ async def _publish(session: CommandSession, engine: Engine, project: Project, be
         texts = [SourceText(name, text) for name, text in sources]
         published = await session.on(engine).flows.publish(project.name, texts, strict=project.strict)
     except InvalidFlow as error:
-        tell_flow_error(error, as_json=session.json)
-        tell_note(f"The flow {project.name} is published again when it compiles; until then its last version stays.")
+        print_flow_error(error, as_json=session.json)
+        print_note(f"The flow {project.name} is published again when it compiles; until then its last version stays.")
         return None
     except SourceNotFound as error:
-        tell_note(str(error))
+        print_note(str(error))
         return None
     if published.version != before:
         names = [facet.qualified_name for facet in program.workflows]
@@ -226,7 +228,7 @@ class ReloadedWorker:
         self._child = None
         again = asyncio.get_running_loop().time() - child.started > _SHORT_LIFE
         then = "it starts again" if again else "it starts again after the next change"
-        tell_note(f"The worker process {child.process.pid} ended with code {child.process.returncode}; {then}.")
+        print_note(f"The worker process {child.process.pid} ended with code {child.process.returncode}; {then}.")
         return again
 
     async def _start(self, handlers: list[str]) -> _Child | None:
@@ -254,7 +256,7 @@ class ReloadedWorker:
             text = raw.decode("utf-8", "replace")
             try:
                 error = json.loads(text)["error"]
-                tell_error(str(error["code"]), str(error["message"]), as_json=self._session.json)
+                print_error(str(error["code"]), str(error["message"]), as_json=self._session.json)
             except (ValueError, TypeError, KeyError):
                 sys.stderr.write(text)
                 sys.stderr.flush()

@@ -10,9 +10,9 @@ from click.exceptions import Exit
 from treadle.api.options import FunctionOptions
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.commands.run import end_of, failure_of, tell_failed
+from treadle.interfaces.cli.commands.run import end_of, failure_of, print_failure
 from treadle.interfaces.cli.format import plain, pretty
-from treadle.interfaces.cli.messages import FAILED, TIME_RAN_OUT, tell_note, tell_warning
+from treadle.interfaces.cli.messages import FAILED, TIME_RAN_OUT, print_note, print_warning
 from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import (
     Params,
@@ -52,7 +52,7 @@ async def start(
             return
         ended = await end_of(api, started.id, limit)
     if (failed := failure_of(ended)) is not None:
-        tell_failed(session, started.id, failed, ended)
+        print_failure(session, started.id, failed, ended)
         raise Exit(FAILED)
     result = (ended.outputs or {}).get("result")
     session.show(summary | {"result": result}, lambda: pretty(result))
@@ -67,7 +67,7 @@ async def adopt(
     async with session.api() as api:
         run = await api.functions.adopt(run_id, version)
     if not run.servers:
-        tell_warning(f"no live worker has {run.workflow}@{version}; the run waits until one does.")
+        print_warning(f"no live worker has {run.workflow}@{version}; the run waits until one does.")
     session.show(run, lambda: plain(f"Version {version} of {run.workflow} continues {run.id}"))
 
 
@@ -89,7 +89,7 @@ async def signal(
         delivery = await api.runs.signal(run_id, name, value, idempotency_key=idempotency_key)
     if delivery.accepted and not delivery.awaited and not session.json:
         waits = f"it waits for {', '.join(delivery.awaited_signals)}" if delivery.awaited_signals else "it waits for no signal"
-        tell_note(f"Nothing waits for {name} now ({waits}); the signal is kept until the function does.")
+        print_note(f"Nothing waits for {name} now ({waits}); the signal is kept until the function does.")
     message = f"Sent {name} to {run_id}" if delivery.accepted else f"{name} was already sent to {run_id} with that key"
     session.show(delivery, lambda: plain(message))
 

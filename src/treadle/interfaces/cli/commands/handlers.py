@@ -17,7 +17,7 @@ from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.commands.worker import Llm
 from treadle.interfaces.cli.format import plain, pretty
 from treadle.interfaces.cli.host import announce, announce_stop, enable_llm, leave_threads_behind, observed, opened, stop_signal
-from treadle.interfaces.cli.messages import tell_warning
+from treadle.interfaces.cli.messages import print_warning
 from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import Params, Payload, seconds
@@ -228,9 +228,9 @@ async def register(
             metadata=parsed_metadata,
         )
     if registration.missing_module is not None:
-        tell_warning(f"{registration.missing_module} Runners look for it when a task arrives.")
+        print_warning(f"{registration.missing_module} Runners look for it when a task arrives.")
     for missing in registration.missing_requirements:
-        tell_warning(f"the handler needs {missing}")
+        print_warning(f"the handler needs {missing}")
     session.show(registration, lambda: plain(f"{facet} is handled by {entrypoint} of {module}"))
 
 
@@ -249,7 +249,7 @@ async def try_out(
     async with _rooted(session, roots).api() as api:
         test = await api.handlers.test(facet, inputs, wait_for=WAIT_LIMIT)
     for missing in test.missing_requirements:
-        tell_warning(f"the handler needs {missing}")
+        print_warning(f"the handler needs {missing}")
     sys.stderr.write(test.output)
     if test.error_code is not None:
         raise NonRetryable(test.error or "", test.error_code)

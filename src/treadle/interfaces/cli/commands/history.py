@@ -1,4 +1,4 @@
-"""`treadle events`, `treadle stream` and `treadle trace`: what happened, and what happens now."""
+"""`treadle events`, `treadle stream` and `treadle trace`: the history, and the present."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ async def stream(
             printer = _Printer(session)
             await _follow(api.streams.follow(work, name, offset=offset), printer.print)
             printer.end()
-            await _tell_successor(api, work, name)
+            await _print_successor(api, work, name)
         else:
             await _print_stream(session, api, work, name, offset)
 
 
-async def _tell_successor(api: Api, work: str, name: str) -> None:
+async def _print_successor(api: Api, work: str, name: str) -> None:
     with suppress(NotFound):  # a task
         if (current := (await api.runs.get(work)).continued_as) is not None:
             sys.stderr.write(f"The run continued as {current}: `treadle stream {current} {name} --follow`\n")

@@ -19,7 +19,7 @@ from treadle.api.wire import to_builtins
 from treadle.interfaces.cli.calls import until_end, wait_for_end
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import details, plain, pretty, table, together
-from treadle.interfaces.cli.messages import FAILED, tell_error, tell_warning
+from treadle.interfaces.cli.messages import FAILED, print_error, print_warning
 from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import Params, Payload, wait_limit
@@ -66,7 +66,7 @@ async def _warn(api: Api, task: TaskCreated) -> None:
     """Warn if no live worker can take the task: its name may be misspelled."""
     reason = await api.tasks.why(task.id)
     if reason.code == "no_worker":
-        tell_warning(f"task {task.id} waits: {reason.text}")
+        print_warning(f"task {task.id} waits: {reason.text}")
 
 
 async def _wait(session: CommandSession, api: Api, task: TaskCreated, limit: float | None) -> None:
@@ -76,7 +76,7 @@ async def _wait(session: CommandSession, api: Api, task: TaskCreated, limit: flo
     try:
         ended = await wait_for_end(lambda part: api.tasks.result(task.id, wait_for=part), limit, "Task", task.id)
     except asyncio.CancelledError:
-        tell_warning(f"task {task.id} continues; `treadle why {task.id}` shows its state")
+        print_warning(f"task {task.id} continues; `treadle why {task.id}` shows its state")
         raise
     summary = {"id": task.id, "name": task.name, "created": task.created, "state": ended.state, "result": ended.result}
     if ended.state == TaskState.COMPLETED:
@@ -84,7 +84,7 @@ async def _wait(session: CommandSession, api: Api, task: TaskCreated, limit: flo
         return
     if session.json:
         session.show(summary | {"error": ended.error}, lambda: plain(""))
-    tell_error(f"task_{ended.state}", _how(ended), as_json=session.json)
+    print_error(f"task_{ended.state}", _how(ended), as_json=session.json)
     raise Exit(FAILED)
 
 

@@ -18,7 +18,7 @@ from treadle.interfaces.cli.commands.worker import Llm
 from treadle.interfaces.cli.engines import load_engines
 from treadle.interfaces.cli.format import plain, pretty
 from treadle.interfaces.cli.host import enable_llm, leave_threads_behind, stop_signal
-from treadle.interfaces.cli.messages import FAILED, INTERRUPTED, tell_error, tell_note
+from treadle.interfaces.cli.messages import FAILED, INTERRUPTED, print_error, print_note
 from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.run_view import RunWatcher
 from treadle.interfaces.cli.session import CommandSession
@@ -29,8 +29,8 @@ from treadle.interfaces.cli.sources import (
     Wanted,
     WorkflowOption,
     flow_name,
-    tell_missing,
-    tell_what_is_missing,
+    print_missing,
+    print_missing_handlers,
 )
 from treadle.interfaces.cli.values import (
     Deadline,
@@ -114,18 +114,18 @@ async def run(
     async with opened([engine, *others]):
         started = await wanted.start(session.on(engine), files, task_list=task_list, tags=tags(tag_pairs))
         if not session.json:
-            await _tell_missing_here(engine, started)
+            await _print_missing_here(engine, started)
         await work_on(session, engine, started.id, task_list, stop, handlers or [])
 
 
-async def _tell_missing_here(engine: Engine, started: RunStarted) -> None:
+async def _print_missing_here(engine: Engine, started: RunStarted) -> None:
     """Warn about event facets without a handler, here or in a live worker."""
     registry, program = engine.kernel.registry, await engine.kernel.flows.program(started.flow_id)
     missing = [name for name in started.missing_handlers if registry.find(name) is None]
     if registry.fallback is not None:
         missing = [name for name in missing if program.facets[name].prompt is None]
     if missing:
-        tell_missing("here or in a live worker", missing)
+        print_missing("here or in a live worker", missing)
 
 
 @asynccontextmanager
@@ -144,7 +144,7 @@ async def _run_there(session: CommandSession, wanted: Wanted, task_list: str, ta
     async with session.api() as api:
         started = await wanted.start(api, files, task_list=task_list, tags=tagged)
         if not session.json:
-            tell_what_is_missing(started)
+            print_missing_handlers(started)
         await watch_run(session, api, started.id, stop)
 
 
@@ -154,7 +154,7 @@ async def watch_run(session: CommandSession, api: Api, run_id: str, stop: asynci
     ended = await RunWatcher(session, api, run.id).watch(stop or stop_signal())
     if ended is None:
         message = f"Run {run.id} continues; `treadle runs watch {run.id}` shows its progress."
-        tell_error("interrupted", message, as_json=session.json)
+        print_error("interrupted", message, as_json=session.json)
         raise Exit(INTERRUPTED)
     show_outputs(session, to_builtins(await api.runs.get(run.id)), ended)
 
@@ -171,7 +171,7 @@ async def work_on(
         if ended is None:
             ended = await _pause(api, run_id)
     if ended is None:
-        _tell_paused(session, engine, run_id, handlers)
+        _print_paused(session, engine, run_id, handlers)
         leave_threads_behind(INTERRUPTED)
         raise Exit(INTERRUPTED)
     show_outputs(session, to_builtins(await api.runs.get(run_id)), ended)
@@ -200,14 +200,14 @@ async def _pause(api: Api, run_id: str) -> RunOutputs | None:
     return None
 
 
-def _tell_paused(session: CommandSession, engine: Engine, run_id: str, handlers: Sequence[str]) -> None:
+def _print_paused(session: CommandSession, engine: Engine, run_id: str, handlers: Sequence[str]) -> None:
     if engine.kernel.store.url.startswith("memory"):
         message = f"Run {run_id} was interrupted and is lost, because its store was in memory."
     else:
         store = f" --store {session.chosen.typed_store}" if session.chosen.typed_store else ""
         names = "".join(f" --handlers {name}" for name in handlers)
         message = f"Run {run_id} is paused. Continue with `treadle runs resume {run_id}{names}{store}`."
-    tell_error("interrupted", message, as_json=session.json)
+    print_error("interrupted", message, as_json=session.json)
 
 
 async def submit(
@@ -259,7 +259,7 @@ async def submit(
             **deadline_option(deadline),
         )
         if not session.json:
-            tell_what_is_missing(started)
+            print_missing_handlers(started)
         if wait or limit is not None:
             ended = await end_of(api, started.id, limit)
             more = {"created": started.created, "missing_handlers": started.missing_handlers}
@@ -298,11 +298,11 @@ def show_outputs(session: CommandSession, value: dict[str, Json], ended: RunOutp
         return
     if session.json:
         session.show(value, lambda: plain(""))
-    tell_failed(session, str(value["id"]), failed, ended)
+    print_failure(session, str(value["id"]), failed, ended)
     raise Exit(FAILED)
 
 
-def tell_failed(session: CommandSession, run_id: str, failed: RunFailed | RunCanceled, ended: RunOutputs) -> None:
+def print_failure(session: CommandSession, run_id: str, failed: RunFailed | RunCanceled, ended: RunOutputs) -> None:
     """Report on stderr that the run failed, with the next steps for people."""
     remedy = f"`treadle runs retry {run_id}` continues at the failed step"
     if (ended.error or {}).get("stopped"):
@@ -310,7 +310,7 @@ def tell_failed(session: CommandSession, run_id: str, failed: RunFailed | RunCan
     hint = f" `treadle runs show {run_id}` shows the steps; {remedy}."
     message = str(failed).rstrip()
     stop = "" if message.endswith((".", "!", "?")) else "."
-    tell_error(
+    print_error(
         failed.code, message if session.json or isinstance(failed, RunCanceled) else message + stop + hint, as_json=session.json
     )
 
@@ -332,9 +332,9 @@ async def try_workflow(session: CommandSession, wanted: Wanted, answers: Sequenc
 def _show(session: CommandSession, ended: FlowDryRun) -> None:
     if not session.json:
         for call in ended.calls:
-            tell_note(f"{_words(call)} = {encode(call.result) if call.error is None else f'failed: {call.error}'}")
+            print_note(f"{_words(call)} = {encode(call.result) if call.error is None else f'failed: {call.error}'}")
         if ended.unused:
-            tell_note(f"Unused answers: {', '.join(ended.unused)}")
+            print_note(f"Unused answers: {', '.join(ended.unused)}")
     if session.json or ended.state == "completed":
         session.show(ended, lambda: pretty(ended.outputs))
     if ended.state == "completed":
@@ -342,7 +342,7 @@ def _show(session: CommandSession, ended: FlowDryRun) -> None:
     lines = [f"{_words(call)} returns {', '.join(f'{name}: {kind}' for name, kind in call.expects.items()) or 'nothing'}"
              for call in ended.waiting]  # fmt: skip
     needed = "\n  ".join(["The dry run needs more answers (--answer FACET=JSON):", *lines])
-    tell_error(f"dry_run_{ended.state}", ended.error or needed, as_json=session.json)
+    print_error(f"dry_run_{ended.state}", ended.error or needed, as_json=session.json)
     raise Exit(FAILED)
 
 

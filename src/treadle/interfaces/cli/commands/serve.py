@@ -24,7 +24,7 @@ from treadle.interfaces.cli.host import (
     stop_signal,
     worker_starter,
 )
-from treadle.interfaces.cli.messages import tell_note
+from treadle.interfaces.cli.messages import print_note
 from treadle.interfaces.cli.session import CommandSession
 from treadle.model.access import Access, Scope, granted, parse_scopes
 from treadle.model.errors import InvalidInput, MissingDependency
@@ -110,7 +110,7 @@ def http_options(
     except ImportError as error:
         if needed:
             raise MissingDependency(f"Serving HTTP needs {error.name}: {_HOW}.") from None
-        tell_note(f"HTTP is disabled, because {error.name} is not installed: {_HOW}.")
+        print_note(f"HTTP is disabled, because {error.name} is not installed: {_HOW}.")
         return None
     return HttpOptions(
         host=session.settings.http_host if host is None else host,
@@ -171,7 +171,7 @@ async def mcp(
     from treadle.interfaces.mcp.server import kept_wire, serve_stdio
 
     if sys.stdin.isatty():
-        tell_note("This command speaks MCP over stdin and stdout with a client program; Ctrl-C stops it.")
+        print_note("This command speaks MCP over stdin and stdout with a client program; Ctrl-C stops it.")
     from treadle.interfaces.mcp.catalog import parse_toolsets
 
     listed = parse_toolsets(toolsets or "")
@@ -276,7 +276,7 @@ def lsp(
     from treadle.interfaces.lsp.server import make_server
 
     if sys.stdin.isatty():
-        tell_note("Waiting for an editor to speak the Language Server Protocol on stdin; Ctrl-C stops.")
+        print_note("Waiting for an editor to speak the Language Server Protocol on stdin; Ctrl-C stops.")
     server = make_server()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)  # a check makes many objects that live on; collecting in the middle of it doubles its time

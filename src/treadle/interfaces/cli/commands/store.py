@@ -18,7 +18,7 @@ from treadle.api.wire import to_builtins
 from treadle.interfaces.cli.calls import until_end
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import facts, grid, plain, state, table, together
-from treadle.interfaces.cli.messages import FAILED, end_progress, tell_progress
+from treadle.interfaces.cli.messages import FAILED, end_progress, print_progress
 from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import seconds
 from treadle.model.errors import InvalidInput, Refused, TreadleError
@@ -170,7 +170,7 @@ async def prune(
         if tree is not None:
             done = await api.store.prune_tree(tree)
         else:
-            done = await until_end(session, api.store.prune, _doing, older_than=age, dry_run=dry_run)
+            done = await until_end(session, api.store.prune, _pruned, older_than=age, dry_run=dry_run)
     total = to_builtins(done)
     if compact:
         async with session.engine() as engine:
@@ -179,7 +179,7 @@ async def prune(
     session.show(total, lambda: plain(_words(total)))
 
 
-def _doing(total: PruneStep) -> str:
+def _pruned(total: PruneStep) -> str:
     return f"{total.trees} trees, {total.tasks} tasks"
 
 
@@ -198,7 +198,7 @@ async def compact(session: CommandSession) -> None:
         store = engine.kernel.store
         while step := await store.retention.compact(tight=True):
             freed += step
-            tell_progress(session, f"{freed // 1024} KiB freed")
+            print_progress(session, f"{freed // 1024} KiB freed")
         size = (await store.health.check()).bytes
         url = store.url
     end_progress(session)
@@ -224,7 +224,7 @@ async def export(
 
     namespace = session.settings.namespace
     async with session.engine() as engine:
-        header = await export_namespace(engine.kernel.store, namespace, Path(path), lambda line: tell_progress(session, line))
+        header = await export_namespace(engine.kernel.store, namespace, Path(path), lambda line: print_progress(session, line))
     _show_transfer(session, header, path, f"Exported the namespace {namespace} to {path}")
 
 
@@ -236,7 +236,7 @@ async def import_file(
 
     namespace = session.settings.namespace
     async with session.engine(migrate=True) as engine:
-        header = await import_namespace(engine.kernel.store, namespace, Path(path), lambda line: tell_progress(session, line))
+        header = await import_namespace(engine.kernel.store, namespace, Path(path), lambda line: print_progress(session, line))
         url = engine.kernel.store.url
     _show_transfer(session, header, path, f"Imported the namespace {namespace} into {url}")
 
@@ -331,7 +331,7 @@ async def mongodump(
         async for what, name, outcome, reason in Mongodump(folder, engine, dry_run=dry_run).load():
             counts[what, outcome] += 1
             skipped += [{"what": what, "name": name, "reason": reason}] if outcome == "skipped" else []
-            tell_progress(session, f"{counts.total()} records read")
+            print_progress(session, f"{counts.total()} records read")
     end_progress(session)
     outcomes = ("imported", "unchanged", "skipped")
     by_kind = {f"{what}s": {outcome: counts[what, outcome] for outcome in outcomes} for what in ("flow", "handler", "run")}

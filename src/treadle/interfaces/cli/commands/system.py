@@ -24,7 +24,7 @@ from treadle.engine import Engine
 from treadle.interfaces.cli.calls import until_end
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import details, facts, plain, table, together
-from treadle.interfaces.cli.messages import FAILED, tell_note
+from treadle.interfaces.cli.messages import FAILED, print_note
 from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import seconds
 from treadle.kernel.store.health import findings
@@ -296,7 +296,7 @@ async def create(
     sys.stdout.write(token.secret + "\n")
     sys.stdout.flush()
     until = f" until {words(token.expires_at)}" if token.expires_at else ""
-    tell_note(
+    print_note(
         f"Token {name} ({', '.join(token.scopes)}) is valid{until}. Save its secret now: it is not stored and cannot be shown "
         "again. Callers send it as `Authorization: Bearer SECRET`."
     )

@@ -19,7 +19,7 @@ from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import ago, details, facts, grid, plain, table, together, when
-from treadle.interfaces.cli.messages import FAILED, TIME_RAN_OUT, tell_note
+from treadle.interfaces.cli.messages import FAILED, TIME_RAN_OUT, print_note
 from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import moment
 from treadle.model.errors import InvalidInput, InvalidWatcher, TaskNotFound
@@ -136,7 +136,7 @@ async def _backfill(session: CommandSession, api: Api, schedule_id: str, would: 
         part: list[datetime] = list(wanted[first : first + _BATCH])
         started += (await api.schedules.backfill(schedule_id, part[0], part[-1])).started
         if len(wanted) > _BATCH and not session.json:
-            tell_note(f"started {len(started)} of {len(wanted)}")
+            print_note(f"started {len(started)} of {len(wanted)}")
     done = {start.tick for start in started}
     return Backfilled(False, would.ticks, started, [tick for tick in would.ticks if tick not in done])
 
