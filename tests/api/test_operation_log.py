@@ -98,6 +98,11 @@ class Scene:
     async def adopted(self) -> str:
         return (await self.other.functions.start("fn", {}, version=1)).id
 
+    async def canceled(self) -> str:
+        run_id = await self.adopted()
+        await self.other.runs.cancel(run_id)
+        return run_id
+
     async def schedule(self, name: str, *, paused: bool = False) -> str:
         return (await self.other.schedules.create(name, cron="0 * * * *", task="later", paused=paused)).name
 
@@ -176,6 +181,7 @@ OPERATIONS: dict[str, Callable[[Scene], Awaitable[Any]]] = {
     "runs_reschedule": lambda s: _on(s.adopted(), lambda run: s.api.runs.reschedule(run, delay=60)),
     "runs_cancel": lambda s: _on(s.run(), s.api.runs.cancel),
     "runs_retry": lambda s: _on(s.run("failed"), s.api.runs.retry),
+    "runs_reopen": lambda s: _on(s.canceled(), s.api.runs.reopen),
     "runs_rerun": lambda s: _on(s.run("failed"), s.api.runs.rerun),
     "runs_fork": lambda s: _on(s.run("failed"), lambda run: s.api.runs.fork(run, "W.f")),
     "schedules_create": lambda s: s.api.schedules.create("s1", every=3600, task="later", paused=True),

@@ -218,6 +218,9 @@ def change(side: Side) -> None:
     side("runs bulk", "cancel", "--search", of["failed 0"])
     delayed = side("functions start", "order", "--delay", "1d")["id"]
     side("runs reschedule", delayed, "--delay", "2d")
+    side("runs bulk", "signal", "--signal", "stop", "--payload", "1", "--search", delayed)
+    side("runs cancel", delayed)
+    side("runs reopen", delayed)
     side("functions start", "order")
     side("signal", of["order 0"], "stop")
     side("update", of["order 0"], "set_address", "--payload", "1", "--idempotency-key", "k", "--wait", "0", code=6)

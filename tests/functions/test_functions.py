@@ -716,6 +716,32 @@ async def test_patched_is_false_only_in_runs_already_past_that_point(scene: Scen
     assert await scene.engine.run_result(new) == ["a", "check", "b", "check"]
 
 
+@pytest.mark.parametrize("warm", [COLD, WARM])
+async def test_a_deprecated_patch_is_accepted_where_it_is_recorded_and_not_recorded_again(scene: Scene, warm: int):
+    deprecated = False
+
+    @scene.engine.function("f")
+    async def function(payload: dict[str, Any], ctx: Any) -> Any:
+        if deprecated:
+            ctx.deprecate_patch("check")
+        else:
+            assert ctx.patched("check")
+        out = [await ctx.step(done, "new")]
+        await ctx.sleep(1)
+        return [*out, await ctx.step(done, "last")]
+
+    past = await scene.engine.start_function("f")
+    await scene.process(warm=COLD).quiet()
+    deprecated = True
+    new = await scene.engine.start_function("f")
+    process = scene.process(warm=warm)
+    await process.quiet()
+    scene.clock.advance(1)
+    await process.quiet()
+    assert [await scene.engine.run_result(run) for run in (past, new)] == [["new", "last"]] * 2
+    assert ["patch check" in [name for _, name, _ in await scene.steps(run.id)] for run in (past, new)] == [True, False]
+
+
 # --- changed code ---
 
 

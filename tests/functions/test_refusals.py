@@ -107,6 +107,7 @@ REFUSED: dict[str, dict[str, Callable[[Any], Any]]] = {
     },
     "continue_as_new": {"payload": lambda ctx: ctx.continue_as_new({"x": ODD})},
     "patched": {"name": lambda ctx: ctx.patched(5)},
+    "deprecate_patch": {"name": lambda ctx: ctx.deprecate_patch(5)},
     "tag": {"value": lambda ctx: ctx.tag(x=ODD), "name": lambda ctx: ctx.tag({"": 1})},
     "stream": {"name": lambda ctx: ctx.stream("a b"), "value": lambda ctx: ctx.stream("s").write(ODD)},
     "log": {"level": lambda ctx: ctx.log("x", level="loud"), "details": lambda ctx: ctx.log("x", x=ODD)},

@@ -15,6 +15,7 @@ from treadle.model.clock import Duration
 from treadle.model.names import DEFAULT_LIST, HANDLER
 from treadle.model.retry import RetryPolicy
 from treadle.model.tags import TagValue
+from treadle.model.values import Json
 
 SECONDS = "seconds"
 BYTES = "bytes"
@@ -106,6 +107,8 @@ class FunctionOptions(StartOptions, total=False):
     version: Annotated[int | None, Doc("The version; null: the newest known", 1)]
     delay: Annotated[Duration | None, Doc("Earliest start, in seconds from now", 5, unit=SECONDS)]
     start_at: Annotated[datetime | None, Doc("Earliest start")]
+    signal: Annotated[str | None, Doc("Send this signal to the run, whether it is new or live", "changed")]
+    signal_payload: Annotated[Json, Doc("Payload of the signal")]
     unique_key: Annotated[str | None, Doc("At most one live run has this key", "nightly")]
     on_conflict: Annotated[OnConflict | None, _ON_CONFLICT]
     max_wait: Annotated[Duration | None, _MAX_WAIT]

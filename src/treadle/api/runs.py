@@ -24,7 +24,7 @@ from treadle.model.values import Json
 RunId = Annotated[str, Doc("The run's id", "01935b8e-7c3a-7000-8000-000000000000")]
 StepName = Annotated[str, Doc("A step's id, or its path: Checkout.orders[3].pay", "Checkout.pay")]
 Inputs = Annotated[dict[str, Json] | None, Doc("Inputs of the workflow", {"order": 12})]
-RunAction = Literal["pause", "resume", "cancel", "retry"]
+RunAction = Literal["pause", "resume", "cancel", "retry", "reopen", "signal"]
 
 
 class Activity(ApiRecord, frozen=True):
@@ -476,6 +476,8 @@ class RunsApi(Protocol):
         dry_run: Annotated[bool, Doc("Return only the number of matching runs; change nothing", True)] = False,
         state: Annotated[Sequence[str], Doc("Only these states, out of those that allow the action")] = (),
         reason: Annotated[str | None, Doc("Reason; stored with canceled runs")] = None,
+        signal: Annotated[str | None, Doc("With `signal`: its name, as awaited by the functions", "approved")] = None,
+        payload: Annotated[Json, Doc("With `signal`: its payload", {"by": "Ada"})] = None,
         limit: Annotated[int, Doc("Maximum number of runs in this call, up to 1000", 100)] = 100,
         before: Annotated[str | None, Doc("`next_before` of the previous response")] = None,
         **which: Unpack[RunFilter],
@@ -530,7 +532,13 @@ class RunsApi(Protocol):
         """Send a signal to a run of a durable function; it is kept until the function waits for it."""
 
     @contract.get("/runs/{run_id}/published/{name}", lists=True)
-    async def query(self, run_id: RunId, name: Annotated[str, Doc("The name, as in `ctx.publish`", "progress")]) -> PublishedValue:
+    async def query(
+        self,
+        run_id: RunId,
+        name: Annotated[str, Doc("The name, as in `ctx.publish`", "progress")],
+        *,
+        wait_for: Annotated[float, Doc("Seconds to wait for the first value, up to 60", 10)] = 0.0,
+    ) -> PublishedValue:
         """The value that a durable function last published under a name; needs no worker."""
 
     @contract.post("/runs/{run_id}/updates", Scope.WORK, lists=True)
@@ -586,6 +594,13 @@ class RunsApi(Protocol):
         """Retry everything that failed in a run, in one commit, and continue it; completed steps are not repeated.
 
         Steps that were not started because the run could not succeed are started. The failures leave the dead letters.
+        """
+
+    @contract.post("/runs/{run_id}/reopen", Scope.OPERATE)
+    async def reopen(self, run_id: RunId) -> Run:
+        """Continue the canceled run of a function after its last recorded step; what was canceled with it is requested again.
+
+        Refused for a run whose cleanup has begun.
         """
 
     @contract.post("/runs/{run_id}/rerun", Scope.OPERATE, status=201, creates=True)

@@ -59,12 +59,15 @@ class Handle(Generic[R_co]):
         return self._engine.kernel.streams.follow(self.id, name, offset=offset)
 
     @overload
-    async def query(self, name: str) -> Json: ...
+    async def query(self, name: str, *, wait: Duration = ...) -> Json: ...
     @overload
-    async def query(self, name: str, *, type: type[R]) -> R: ...
-    async def query(self, name: str, *, type: Any = Any) -> Any:  # noqa: A002
-        """Return the value that the function last published under the name, as the `type` if one is given."""
-        value = await self._engine.kernel.run_services.runs.query(self.id, name)
+    async def query(self, name: str, *, wait: Duration = ..., type: type[R]) -> R: ...
+    async def query(self, name: str, *, wait: Duration = 0, type: Any = Any) -> Any:  # noqa: A002
+        """Return the value that the function last published under the name, as the `type` if one is given.
+
+        If there is none yet, `wait` for it, at most that long; `NotFound` (`nothing_published`) if none comes.
+        """
+        value = await self._engine.kernel.run_services.runs.query(self.id, name, wait=wait)
         return value if is_raw(type) else Converter(type).load(value)
 
     async def signal(

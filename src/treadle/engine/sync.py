@@ -266,9 +266,9 @@ class BlockingEngine:
     start_plan = blocking(Engine.start_plan)
     signal = blocking(Engine.signal)
 
-    def query(self, run: Ref, name: str) -> Json:
+    def query(self, run: Ref, name: str, **options: Any) -> Json:
         """Return a value that the run's function has published; see `Runs.query`."""
-        return self.run(self._inner.runs.query(run, name))
+        return self.run(self._inner.runs.query(run, name, **options))
 
     def update(self, run: Ref, name: str, payload: Any = None, **options: Any) -> Json:
         """Send an update and return the function's answer; see `Runs.update`."""

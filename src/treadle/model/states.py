@@ -156,6 +156,7 @@ RUN = StateMachine(
         (RunState.RUNNING, "cancel"): RunState.CANCELED,
         (RunState.PAUSED, "cancel"): RunState.CANCELED,
         (RunState.FAILED, "retry"): RunState.RUNNING,
+        (RunState.CANCELED, "reopen"): RunState.RUNNING,
         (RunState.RUNNING, "repair"): RunState.RUNNING,
     },
 )

@@ -30,6 +30,11 @@ REPEATS = (
     ),
     ("runs retry ID STEP", "only one failed step or block is to be repeated", "the same, for what failed in this step"),
     (
+        "runs reopen ID",
+        "a function's run was canceled by mistake, before it cleaned up",
+        "the same run goes on after its last step; calls, approvals and children canceled with it are requested again",
+    ),
+    (
         "runs fork ID STEP",
         "a completed step has a wrong result, or had wrong inputs",
         "a new run keeps what does not depend on the step; the old one stays, or is canceled with --replace",
@@ -40,6 +45,7 @@ REPEATS = (
         "no worker offers the version of its function, or its code deviates from the recorded steps",
         "the same run goes on with the code of another version; recorded steps keep their results",
     ),
+    ("runs bulk reopen", "many runs of functions were canceled by mistake", "each of them is reopened"),
     ("runs bulk retry", "many runs failed for one reason", "each of them is retried"),
     ("tasks retry ID", "a task without a run failed", "the same task is repeated, with new counters"),
     ("dlq retry", "many tasks failed for one reason", "each of them is retried, with everything that failed in its run"),
@@ -185,7 +191,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     Branch(
         "runs",
         "Show and operate runs of workflows and functions.",
-        _commands("runs", "list show* watch* steps* logs* usage pause resume* reschedule cancel retry* rerun* fork* bulk*"),
+        _commands("runs", "list show* watch* steps* logs* usage pause resume* reschedule cancel retry* reopen rerun* fork* bulk*"),
         tuple((command, f"{situation}: {effect}") for command, situation, effect in REPEATS),
     ),
     Branch(

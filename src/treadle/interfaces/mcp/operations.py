@@ -213,8 +213,8 @@ OPERATIONS = (
     operation(
         "run_bulk",
         "runs.bulk",
-        "Pause, resume, cancel or retry the newest matching runs; a preview that only counts them, unless `dry_run` is false.",
-        takes="action dry_run state workflow flow search where limit before",
+        "Apply an action to the newest matching runs; a preview that only counts them, unless `dry_run` is false.",
+        takes="action dry_run state workflow flow search where signal payload limit before",
         hints={
             "action": Doc("The action", "retry"),
             "dry_run": Doc("Return only the number of matching runs; change nothing"),
@@ -226,8 +226,14 @@ OPERATIONS = (
     ),
     operation(
         "afl_manage_runner",
-        {"pause": "runs.pause", "resume": "runs.resume", "cancel": "runs.cancel", "reschedule": "runs.reschedule"},
-        "Pause, resume or cancel a run, or change its start. Pausing stops new tasks of it; canceling ends all its tasks.\n\n"
+        {
+            "pause": "runs.pause",
+            "resume": "runs.resume",
+            "cancel": "runs.cancel",
+            "reschedule": "runs.reschedule",
+            "reopen": "runs.reopen",
+        },
+        "Pause, resume or cancel a run, change its start, or reopen a canceled one. Canceling ends all its tasks.\n\n"
         "A canceled function with cleanup code stays running while it cleans up, for a limited time.",
         hints={
             "action": Doc("The action", "pause"),

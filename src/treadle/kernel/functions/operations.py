@@ -30,6 +30,8 @@ from treadle.kernel.functions.decide import (
 )
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.functions.steps import (
+    ASK,
+    CALL,
     HIDDEN,
     PUBLISHED,
     RESULT,
@@ -264,6 +266,35 @@ class FunctionRuns(Service):
         if again:
             rows.append(PutSteps(run.id, voided(again, run.id, self._value_store), 0))
         rows.append(RunTransition(run.id, "retry", run.state, RunState.RUNNING, actor=actor))
+        return await self._redrive(run, task, actor, rows)
+
+    async def reopen(self, run_id: Ref, *, actor: str = "operator") -> Run:
+        """Continue a canceled run after its last recorded step, with its key if that is free; its deadline is removed.
+
+        Calls, approvals and child runs that were canceled with it are requested again; timers and signals stay. Refused for a run
+        that has cleaned up, because its code has undone what it did.
+        """
+        run = await self.functions.get_current(run_id)
+        if run.state != RunState.CANCELED:
+            raise IllegalTransition("run", run.id, run.state, "reopen", RUN.possible(run.state))
+        task = await self.functions.own_task(run.id)
+        if task is None or not task.finished or read_request(task) is not None:
+            raise Refused(f"The run {run.id} cannot be continued, because it has cleaned up; use `treadle runs rerun {run.id}`.")
+        recorded = await self.functions.recorded(run.id)
+        open_steps = [step for step in recorded if step.kind in (CALL, ASK, RESULT) and not is_finished(step)]
+        ended = {step.of for step in recorded if step.kind == RESULT and is_finished(step)}
+        starts = [step for step in recorded if step.kind == START and step.id not in ended]
+        runs = await self._store.runs.find_many([step.task_id for step in starts if step.task_id], (RunState.CANCELED,))
+        tasks = await self._store.tasks.find_many([step.task_id for step in open_steps if step.task_id])
+        lost = {child.id for child in runs} | {ended.id for ended in tasks if ended.state == TaskState.CANCELED}
+        again = [step for step in (*open_steps, *starts) if step.task_id in lost]
+        rows: list[Row] = [RunTransition(run.id, "reopen", run.state, RunState.RUNNING, actor=actor)]
+        if again:
+            rows.append(PutSteps(run.id, voided(again, run.id, self._value_store), 0))
+        return await self._redrive(run, task, actor, rows)
+
+    async def _redrive(self, run: Run, task: Task, actor: str, rows: Sequence[Row]) -> Run:
+        """Make the run's finished task live again, in one commit with the rows."""
         unit = Unit(Seen.of(task), Redrive("requeue", actor), run=RunGuard(run.id, None), rows=tuple(rows))
         failpoint("operate.before_commit")
         answer = await self._committer.submit(unit, self._patience)

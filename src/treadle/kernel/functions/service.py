@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from treadle.api.functions import Function
 
 _PAGE = 1000
+T = TypeVar("T")
 _POLLS = Backoff(0.02, 0.5, 1.5)
 """Seconds between two reads of a caller that waits for an answer."""
 
@@ -152,6 +153,8 @@ class Functions(Service):
         actor: str | None = None,
         on_conflict: str | None = None,
         max_wait: Duration | None = None,
+        signal: str | None = None,
+        signal_payload: Json = None,
         **options: Any,
     ) -> tuple[str, bool]:
         """Start a run; durable when this returns. Returns its id and whether it is new: an idempotency key returns its first
@@ -161,6 +164,9 @@ class Functions(Service):
         """
         run, tasks, rows = await self.prepare(name, payload, run_id=run_id, actor=actor, **options)
         conflict = KeyConflict.of(tasks[0].unique_key, on_conflict, tasks[0].delay, max_wait)
+        if signal is not None:
+            sent, blobs = self._message(run, check_name(signal, "signal name"), signal_payload, self._ids.new_id(), keyed=False)
+            rows = (*rows, *blobs, PutMessage(sent))
 
         async def attempt() -> tuple[str, bool]:
             failpoint("function.before_commit")
@@ -168,10 +174,20 @@ class Functions(Service):
             answer = await self._committer.submit_unique(unit, self._patience)
             failpoint("function.after_commit")
             if answer.verdict is not Verdict.DONE:
-                return await self._meet(answer.existing[tasks[0].unique_key or ""], run, unit, conflict, actor or "python")
+                live_id, created = await self._meet(
+                    answer.existing[tasks[0].unique_key or ""], run, unit, conflict, actor or "python"
+                )
+                if signal is not None and not created:
+                    try:
+                        await self.signal(live_id, signal, signal_payload, actor=actor)
+                    except IllegalTransition as error:
+                        raise Stale from error
+                return live_id, created
             if run.idempotency_key is not None and run.idempotency_key in answer.existing:
                 existing = answer.existing[run.idempotency_key]
                 await check_run_repeat(self._store, self._value_store, run, existing)
+                if signal is not None:
+                    await self.signal(existing, signal, signal_payload, actor=actor)
                 return existing, False
             return run.id, True
 
@@ -498,10 +514,7 @@ class Functions(Service):
     async def _send(
         self, run: Run, name: str, payload: Json, message_id: str | None, *, keyed: bool, actor: str | None, what: str = "Signal"
     ) -> bool:
-        text, blobs = self._value_store.pack({"payload": payload}, run.root_id, "payload", self._core.payload_limit)
-        body = {"payload": text} | ({"keyed": True} if keyed else {})
-        encoded = self._value_store.encode_text(encode(body, "signal", 2 * self._core.payload_limit))
-        message = Message(id=message_id or self._ids.new_id(), run_id=run.id, name=name, body=encoded)
+        message, blobs = self._message(run, name, payload, message_id or self._ids.new_id(), keyed=keyed)
         seen: Run | None = run
 
         async def attempt() -> bool:
@@ -519,6 +532,13 @@ class Functions(Service):
             return True
 
         return await self._committer.transact(attempt, f"signal the run {run.id}")
+
+    def _message(self, run: Run, name: str, payload: Json, message_id: str, *, keyed: bool) -> tuple[Message, Sequence[Row]]:
+        """Return a message to a function, and its large values."""
+        text, blobs = self._value_store.pack({"payload": payload}, run.root_id, "payload", self._core.payload_limit)
+        body = {"payload": text} | ({"keyed": True} if keyed else {})
+        encoded = self._value_store.encode_text(encode(body, "signal", 2 * self._core.payload_limit))
+        return Message(id=message_id, run_id=run.id, name=name, body=encoded), blobs
 
     async def _note_sender(self, run_id: str, text: str, actor: str) -> None:
         """Log the sender of a message; a failed write does not undo the message."""
@@ -579,9 +599,13 @@ class Functions(Service):
 
     async def wait_for_answer(self, sent: SentUpdate, timeout: Duration | None = None) -> UpdateAnswer | None:
         """Wait for the answer; None if it has not come after `timeout`."""
+        return await self._poll(lambda: self.find_answer(sent), timeout)
+
+    async def _poll(self, find: Callable[[], Awaitable[T | None]], timeout: Duration | None) -> T | None:
+        """Read until there is something, at most `timeout`."""
         ends_at = None if timeout is None else self._clock.monotonic() + milliseconds(timeout, "timeout") / 1000
         pause = _POLLS.first
-        while (answer := await self.find_answer(sent)) is None:
+        while (answer := await find()) is None:
             delay = pause if ends_at is None else min(pause, ends_at - self._clock.monotonic())
             if delay <= 0:
                 break
@@ -599,13 +623,22 @@ class Functions(Service):
             raise UnreadableValue("The published values cannot be read. They are damaged, or a newer version wrote them.")
         return published
 
-    async def query(self, run_id: Ref, name: str) -> Json:
-        """The value that the function last published under the name, also after its end; or `NotFound` (`nothing_published`)."""
-        return (await self.get_published(run_id, name)).get("value")
+    async def query(self, run_id: Ref, name: str, *, wait: Duration = 0) -> Json:
+        """The value that the function last published under the name, also after its end; or `NotFound` (`nothing_published`).
 
-    async def get_published(self, run_id: Ref, name: str) -> dict[str, Json]:
+        If it has published none, wait for one until the run ends, or `wait` has passed.
+        """
+        return (await self.get_published(run_id, name, wait=wait)).get("value")
+
+    async def get_published(self, run_id: Ref, name: str, *, wait: Duration = 0) -> dict[str, Json]:
         """The same with its time, as in `list_published`."""
-        values = await self.list_published(run_id)
+
+        async def find() -> dict[str, dict[str, Json]] | None:
+            has_ended = (await self.get_current(run_id)).finished
+            values = await self.list_published(run_id)
+            return values if name in values or has_ended else None
+
+        values = await self._poll(find, wait) or await self.list_published(run_id)
         if name not in values:
             published = f"It has published {', '.join(values)}." if values else "It has published nothing."
             raise NotFound(

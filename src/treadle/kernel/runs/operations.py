@@ -201,6 +201,8 @@ class RunOperations(Service, RunsApi):
         dry_run: bool = False,
         state: Sequence[str] = (),
         reason: str | None = None,
+        signal: str | None = None,
+        payload: Json = None,
         limit: int = 100,
         before: str | None = None,
         actor: str = "operator",
@@ -212,13 +214,21 @@ class RunOperations(Service, RunsApi):
             "resume": self._runs.resume,
             "cancel": partial(self._runs.cancel, reason=reason),
             "retry": self._runs.retry,
+            "reopen": self._runs.reopen,
+            "signal": partial(self._functions.signal, name=signal or "", payload=plain_object(payload)),
         }
-        where, chosen = await self._filter(which, access)
+        if (action == "signal") != (signal is not None):
+            raise InvalidInput("The action `signal` needs the name of the signal; no other action has one.")
+        where, chosen = await self._filter({**which, "kind": "function"} if action == "signal" else which, access)
         if action not in actions:
             raise InvalidInput(f"Unknown action {action!r}; there are {', '.join(actions)}.")
         check_limit(limit)
         wanted = self._reads.runs_like(states=state).states
-        possible = [run_state.value for run_state in RunState if (RUN.target(run_state, action) or "") not in ("", run_state)]
+        possible = [
+            run_state.value
+            for run_state in RunState
+            if (run_state not in RUN.final if action == "signal" else (RUN.target(run_state, action) or "") not in ("", run_state))
+        ]
         states = tuple(run_state for run_state in possible if not wanted or run_state in wanted)
         result = BulkResult(action, dry_run, 0, [], [], next_before=None)
         if not states:
@@ -323,8 +333,7 @@ class RunOperations(Service, RunsApi):
             return unreadable_json(error)
 
     async def outputs(self, run_id: str, *, wait_for: float = 0.0, access: Access = OPEN) -> RunOutputs:
-        if not 0 <= wait_for <= WAIT_LIMIT:
-            raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
+        _check_wait(wait_for)
         requested_run = await self._reads.get_visible(run_id, access)
         if wait_for:
             try:
@@ -404,9 +413,10 @@ class RunOperations(Service, RunsApi):
             return unreadable_json(error)
         return {name: entry.get("value") for name, entry in published.items()} or None
 
-    async def query(self, run_id: str, name: str, *, access: Access = OPEN) -> PublishedValue:
+    async def query(self, run_id: str, name: str, *, wait_for: float = 0.0, access: Access = OPEN) -> PublishedValue:
+        _check_wait(wait_for)
         functions, run = self._functions, await self._reads.get_visible(run_id, access)
-        published = await functions.get_published(run.id, name)
+        published = await functions.get_published(run.id, name, wait=wait_for)
         current, at = await self._reads.get_current(run), published.get("at")
         return PublishedValue(current.id, name, published.get("value"), Instant.of(at if type(at) is int else 0))
 
@@ -421,8 +431,7 @@ class RunOperations(Service, RunsApi):
         actor: str = "operator",
         access: Access = OPEN,
     ) -> UpdateResult:
-        if not 0 <= wait_for <= WAIT_LIMIT:
-            raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
+        _check_wait(wait_for)
         functions, run = self._functions, await self._reads.get_visible(run_id, access)
         key = idempotency_key or self._ids.new_id()
         sent = await functions.send_update(run.id, name, payload, idempotency_key=key, actor=actor)
@@ -451,6 +460,9 @@ class RunOperations(Service, RunsApi):
         run = await self._reads.get_current(run)
         step_id = None if step is None else (await self._reads.get_step(run, step)).id
         return await self.show(Run, await self._runs.retry(run.id, step_id, actor=actor))
+
+    async def reopen(self, run_id: str, *, actor: str = "operator") -> Run:
+        return await self.show(Run, await self._runs.reopen(run_id, actor=actor))
 
     async def rerun(
         self,
@@ -536,6 +548,11 @@ async def _takeovers(reads: RunReads, run: StoredRun) -> list[Takeover]:
         )
         for transition, task in takeovers
     ]
+
+
+def _check_wait(wait_for: float) -> None:
+    if not 0 <= wait_for <= WAIT_LIMIT:
+        raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
 
 
 def _ms(at: datetime | None, what: str) -> int | None:

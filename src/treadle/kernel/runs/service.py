@@ -332,6 +332,10 @@ class Runs(Service):
             await self._committer.submit(Unit(rows=late), self._patience)
         return run
 
+    async def reopen(self, run_id: Ref, *, actor: str = "operator") -> Run:
+        """Continue the canceled run of a function after its last recorded step."""
+        return await self._of_functions.reopen(run_id, actor=actor)
+
     async def reschedule(
         self, run_id: Ref, delay: Duration | None = None, start_at: datetime | None = None, *, actor: str = "operator"
     ) -> Run:
@@ -667,12 +671,12 @@ class Runs(Service):
 
     # questions to running functions; each call reaches the current run of the lineage
 
-    async def query(self, run_id: Ref, name: str) -> Json:
+    async def query(self, run_id: Ref, name: str, *, wait: Duration = 0) -> Json:
         """Return the value that the function last published (`ctx.publish(name, value)`); needs no worker.
 
-        Raises `NotFound` (`nothing_published`) if there is none.
+        Raises `NotFound` (`nothing_published`) if there is none, and none comes while it waits.
         """
-        return await self._of_functions.functions.query(run_id, name)
+        return await self._of_functions.functions.query(run_id, name, wait=wait)
 
     async def update(
         self,

@@ -130,6 +130,18 @@ class BaseFunctionContext:
             journal.write(journal.new_step(place, PATCH, name, StepState.COMPLETED), branch.next_unit())
         return True
 
+    def deprecate_patch(self, name: str) -> None:
+        """State that the code before the change `name` is gone: use it in place of `patched`, and keep the new code.
+
+        Runs that recorded the change replay as before; new runs record nothing. Remove the call when all runs that began before
+        it have ended.
+        """
+        journal, branch = self._driver.journal, self._driver.branches.enter()
+        check_key(name, "name of a patch")
+        recorded = journal.history.left.get(f"{branch.scope}{branch.position}")
+        if recorded is not None and recorded.kind == PATCH and recorded.name == name:
+            journal.next_step(branch, PATCH, name)
+
     # reports
 
     def tag(self, tags: Tags | None = None, /, **more: TagValue) -> None:

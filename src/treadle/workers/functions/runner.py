@@ -71,12 +71,13 @@ class FunctionRunner:
         return settled
 
     def _take(self, task: Task) -> Driver | None:
-        """Return the warm function, unless another process has had the task since."""
+        """Return the warm function, unless another process has had the task since, or it ended and was made live again."""
         driver = self._warm.pop(task.id, None)
         if driver is None:
             return None
         canceled = read_request(task) is not None and driver.execution.cancel is None  # a replay raises it where it waits
-        if driver.execution.token.version + 1 == task.claim_version and not canceled:
+        before = driver.execution.task
+        if (before.claim_version + 1, before.attempt) == (task.claim_version, task.attempt) and not canceled:
             return driver
         driver.close()
         return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack, get_args
 
-from treadle.api.runs import USAGE, RunFilter, dollars, is_unpriced
+from treadle.api.runs import USAGE, RunAction, RunFilter, dollars, is_unpriced
 from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.calls import until_end
@@ -19,7 +19,7 @@ from treadle.interfaces.cli.host import stop_signal
 from treadle.interfaces.cli.run_view import is_shown, list_steps, live_tasks, show_run, steps_table
 from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.sources import texts_of
-from treadle.interfaces.cli.values import Params, Payload, workflow_inputs
+from treadle.interfaces.cli.values import Params, Payload, any_json, workflow_inputs
 from treadle.interfaces.cli.values import payload as parse_payload
 from treadle.model.errors import InvalidInput
 from treadle.model.states import StepState
@@ -189,21 +189,26 @@ async def _inputs(api: Api, run_id: str, whole: str | None, pairs: Sequence[str]
     return workflow_inputs(texts_of(await api.flows.get(run.flow_id), run.workflow), whole, pairs)
 
 
+_ACTIONS = ", ".join(get_args(RunAction))
+
+
 async def bulk(
     session: CommandSession,
-    action: Annotated[str, argument(metavar="ACTION", help="pause, resume, cancel or retry")],
+    action: Annotated[str, argument(metavar="ACTION", help=f"One of {_ACTIONS}")],
     states: Annotated[
         list[str] | None,
         option("--state", metavar="STATE", help="Only these states, among those from which the action is possible"),
     ] = None,
     every: Annotated[bool, option("--all", help="All runs; otherwise a filter is required")] = False,
     reason: Annotated[str | None, option(help="Reason, stored with canceled runs")] = None,
+    signal: Annotated[str | None, option(metavar="NAME", help="With the action signal: its name")] = None,
+    payload: Annotated[str | None, option(metavar="JSON", help="With the action signal: its payload")] = None,
     dry_run: Annotated[bool, option("--dry-run", help="Change nothing; print the number of runs")] = False,
     **which: Unpack[RunFilter],
 ) -> None:
-    """Pause, resume, cancel or retry all matching runs, newest first, page by page."""
-    if action not in ("pause", "resume", "cancel", "retry"):
-        raise InvalidInput(f"Unknown action {action!r}; use pause, resume, cancel or retry.")
+    """Pause, resume, cancel, retry, reopen or signal all matching runs, newest first, page by page."""
+    if action not in get_args(RunAction):
+        raise InvalidInput(f"Unknown action {action!r}; use one of {_ACTIONS}.")
     if not (every or states or which):
         raise InvalidInput("Select runs by --where, --state, --workflow, --flow, --list, --since, --until or --search, or --all.")
     async with session.api() as api:
@@ -215,6 +220,8 @@ async def bulk(
             state=states or (),
             **which,
             reason=reason,
+            signal=signal,
+            payload=None if payload is None else any_json(payload, "--payload"),
         )
     value = to_builtins(total)
     del value["next_before"]

@@ -23,7 +23,8 @@ with inserted as (
 update tasks
 set wake_at = null, blocked_by = case when tasks.limit_key is not null and tasks.blocked_by <> 0 then tasks.blocked_by | 1 else tasks.blocked_by end
 from receivers
-where receivers.awaiting = 0 and tasks.run_id = receivers.id and tasks.step_id is null and tasks.owner_id is null
+where receivers.awaiting = 0 and tasks.run_id = receivers.id and tasks.step_id is null and tasks.claim_version > 0
+  and tasks.owner_id is null
   and (tasks.wake_at is null) is false and tasks.state = 'pending'
 returning tasks.run_id::text, tasks.queue_id, tasks.blocked_by, tasks.namespace, tasks.limit_key;
 

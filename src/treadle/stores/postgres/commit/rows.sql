@@ -43,7 +43,7 @@ with given as materialized (
       error = given.error,
       failed_step_id = given.failed_step_id,
       finished_at = case when given.to_state in ('completed', 'failed', 'canceled') then (select treadle_now()) end,
-      deadline_at = case when given.transition <> 'retry' then runs.deadline_at end
+      deadline_at = case when given.transition not in ('retry', 'reopen') then runs.deadline_at end
   from given
   where runs.id = any (array[given.id]) and runs.state = given.from_state
   returning case when runs.finished_at is not null and runs.deadline_at is not null then given.timer_id end as timer_id, runs.id,

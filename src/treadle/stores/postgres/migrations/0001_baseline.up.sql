@@ -1137,7 +1137,7 @@ alter table finished add constraint finished_key primary key (id);
 insert into legal_transitions (entity, from_state, to_state) values
   ('run', 'pending', 'running'), ('run', 'pending', 'canceled'), ('run', 'running', 'completed'), ('run', 'running', 'failed'),
   ('run', 'running', 'paused'), ('run', 'running', 'canceled'), ('run', 'paused', 'running'), ('run', 'paused', 'canceled'),
-  ('run', 'failed', 'running'),
+  ('run', 'failed', 'running'), ('run', 'canceled', 'running'),
   ('approval', 'pending', 'approved'), ('approval', 'pending', 'denied'), ('approval', 'pending', 'expired'),
   ('approval', 'pending', 'canceled'),
   ('schedule', 'active', 'paused'), ('schedule', 'paused', 'active'), ('schedule', 'active', 'removed'),

@@ -48,7 +48,7 @@ where id = :timer_id and owner_id is null and :to_state in ('completed', 'failed
 update runs
 set state = :to_state, transitions = transitions + 1, outputs = :outputs, error = :error, failed_step_id = :failed_step_id,
   finished_at = iif(:to_state in ('completed', 'failed', 'canceled'), :now, null),
-  deadline_at = iif(:transition = 'retry', null, deadline_at)
+  deadline_at = iif(:transition in ('retry', 'reopen'), null, deadline_at)
 where id = :run_id and state = :from_state;
 
 -- name: put_steps

@@ -615,7 +615,7 @@ insert into finished_counts (state, count) values ('completed', 0), ('failed', 0
 insert into legal_transitions (entity, from_state, to_state) values
   ('run', 'pending', 'running'), ('run', 'pending', 'canceled'), ('run', 'running', 'completed'), ('run', 'running', 'failed'),
   ('run', 'running', 'paused'), ('run', 'running', 'canceled'), ('run', 'paused', 'running'), ('run', 'paused', 'canceled'),
-  ('run', 'failed', 'running'),
+  ('run', 'failed', 'running'), ('run', 'canceled', 'running'),
   ('approval', 'pending', 'approved'), ('approval', 'pending', 'denied'), ('approval', 'pending', 'expired'),
   ('approval', 'pending', 'canceled'),
   ('schedule', 'active', 'paused'), ('schedule', 'paused', 'active'), ('schedule', 'active', 'removed'),
