@@ -8,7 +8,7 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,7 +17,7 @@ from treadle.lang.program import BUILT_IN, Program
 from treadle.lang.types import words as type_words
 from treadle.model.names import short_name
 from treadle.model.values import Json, error_text, type_name
-from treadle.workers.call import caught, origin, result_of, stops_caller
+from treadle.workers.call import Raised, caught, origin, result_of, stops_caller
 
 _TOOL_NAME_LIMIT = 64
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
@@ -241,9 +241,20 @@ async def run_tool(handler: Callable[..., Any], given: dict[str, Json]) -> Any:
     """Call a handler or function with the input, in a thread unless it is async."""
     call = getattr(handler, "call", handler)
     if inspect.iscoroutinefunction(call):
-        return await asyncio.ensure_future(call(given))  # a task of its own: a tool that cancels itself cancels nothing else
+        # a task of its own: a tool that cancels itself cancels nothing else
+        return result_of(await asyncio.ensure_future(_caught(call(given))))
     result = result_of(await asyncio.to_thread(caught, call, given))
     return await result if inspect.isawaitable(result) else result
+
+
+async def _caught(code: Awaitable[Any]) -> Any:
+    """Await user code in a task of its own; for `result_of`, as tasks do not transport each exception, e.g. not `GeneratorExit`."""
+    try:
+        return await code
+    except BaseException as error:
+        if stops_caller(error):
+            raise
+        return Raised(error)
 
 
 def _shown(result: Any) -> str:
