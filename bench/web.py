@@ -70,7 +70,7 @@ async def begin(url: str, items: int) -> dict[str, str]:
             chain = await engine.start_run("bench", "bench.Chain", {"n": 1})
             await engine.run_result(chain, timeout=600)
             failed = await engine.enqueue("bench.Fail", {"n": 1})
-            while not (await engine.get_task(failed)).finished:
+            while not (await engine.kernel.reads.get_task(failed)).finished:
                 await asyncio.sleep(0.01)
         wide = next(each for each in await engine.kernel.run_reads.list_runs() if each.workflow == "bench.Fan")
         return {"wide": wide.id, "chain": chain.id, "failed": failed.id}

@@ -50,7 +50,7 @@ async def total(payload, ctx):
 
 async def main():
     async with engine, engine.worker():
-        print(await engine.run_result(await engine.start_function("total", {"below": 5})))
+        print(await (await engine.start("total", {"below": 5})).result())
 
 asyncio.run(main())
 """

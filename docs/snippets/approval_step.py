@@ -32,8 +32,8 @@ async def refund(payload):
 
 async def main():
     async with engine, engine.worker():
-        run = await engine.start_run(
-            [("shop.afl", FLOW)], "shop.Return", {"customer": "Grace", "amount": 120.0}
+        run = await engine.start(
+            [("shop.afl", FLOW)], {"customer": "Grace", "amount": 120.0}, workflow="shop.Return"
         )
         while not (pending := (await engine.approvals.list()).approvals):
             await asyncio.sleep(0.01)
@@ -41,7 +41,7 @@ async def main():
         await engine.approvals.decide(
             pending[0].id, "approve", actor="ada", reason="half of it", edits={"amount": 60}
         )
-        assert await engine.run_result(run) == {"receipt": "60 to Grace", "by": "ada"}
+        assert await run.result() == {"receipt": "60 to Grace", "by": "ada"}
 
 
 asyncio.run(main())

@@ -30,9 +30,10 @@ async def import_row(payload):
 async def main():
     async with engine, engine.worker():
         rows = [{"id": "1"}, {"id": "two"}, {"id": "3"}]
-        outputs = await engine.run_result(
-            await engine.start_run([("imports.afl", FLOW)], "imports.Nightly", {"rows": rows})
+        run = await engine.start(
+            [("imports.afl", FLOW)], {"rows": rows}, workflow="imports.Nightly"
         )
+        outputs = await run.result()
         assert outputs["ids"] == [1, 3]
         (failure,) = outputs["failed"]
         assert (failure["index"], failure["item"], failure["error_type"]) == (

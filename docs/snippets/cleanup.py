@@ -25,11 +25,11 @@ async def book(payload, ctx):
 
 async def main():
     async with engine, engine.worker():
-        run = await engine.start_function("book", {"seats": 2})
+        run = await engine.start("book", {"seats": 2})
         await asyncio.sleep(0.2)  # it waits for the signal
-        await engine.runs.cancel(run.id, reason="sold out")
+        await run.cancel(reason="sold out")
         try:
-            await engine.run_result(run)
+            await run.result()
         except RunCanceled as error:
             print(error)  # the run is canceled, and the reservation released
 

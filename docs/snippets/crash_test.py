@@ -30,7 +30,7 @@ def careful(engine, effects):
 
 
 async def start(engine):
-    return await engine.start_function("order", {})
+    return await engine.start("order", {})
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ async def quote(payload, ctx):
 
 async def main():
     async with engine, engine.worker():
-        run = await engine.start_function("quote", {"sku": "tea"})
+        run = await engine.start("quote", {"sku": "tea"})
         await engine.signal(run, "answer", {"price": 7})
-        print(await engine.run_result(run))  # {'price': 7}; the task and the timer are canceled
+        print(await run.result())  # {'price': 7}; the task and the timer are canceled
 
 
 asyncio.run(main())

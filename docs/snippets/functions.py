@@ -35,11 +35,11 @@ async def order(payload, ctx):
 
 async def main():
     async with engine, engine.worker():
-        run = await engine.start_function(
+        run = await engine.start(
             "order", {"id": 7, "skus": ["tea", "cup"]}, idempotency_key="order-7"
         )
         await engine.signal(run, "address", {"city": "Turin"})
-        print(await engine.run_result(run))
+        print(await run.result())
 
 
 asyncio.run(main())

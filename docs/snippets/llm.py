@@ -32,10 +32,10 @@ async def main(server: ModelServer) -> None:
     )
     use_llm(engine, max_tokens=2000)
     async with engine, engine.worker():
-        run = await engine.start_run(
-            [("desk.afl", FLOW)], "desk.Sort", {"letter": "Dear all, ..."}, budget=0.50
+        run = await engine.start(
+            [("desk.afl", FLOW)], {"letter": "Dear all, ..."}, workflow="desk.Sort", budget=0.50
         )
-        print(await engine.run_result(run))
+        print(await run.result())
         spent = total(await engine.kernel.store.usage.list_requests(run.id))
         tokens = f"{spent.input_tokens} tokens in, {spent.output_tokens} out"
         print(f"${spent.cost_micros / 1e6} for {tokens}")

@@ -29,7 +29,7 @@ PLAN = [
 async def main():
     async with engine, engine.worker():
         run = await engine.start_plan(PLAN, {"sku": "tea"})
-        print(await engine.run_result(run))  # {'pick': {...}, 'charge': {'paid': 7}}
+        print(await run.result())  # {'pick': {...}, 'charge': {'paid': 7}}
 
 
 asyncio.run(main())

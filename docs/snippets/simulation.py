@@ -28,11 +28,15 @@ async def story(simulation):
     second = simulation.start_process("server")
     second.spawn(serve(simulation, second))
     await asyncio.sleep(120)
-    return await client.get_task(task)
+    return await task.status()
 
 
 done = Simulation(seed=7).run(story)
 assert done.state == "completed"
 assert done.attempt == 2
 assert len(charged) == 1  # the second worker found what the first had recorded
-print("done after", (done.finished_at - done.created_at) / 1000, "seconds of its own time")
+print(
+    "done after",
+    (done.finished_at - done.created_at).total_seconds(),
+    "seconds of its own time",
+)

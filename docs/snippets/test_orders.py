@@ -27,7 +27,7 @@ def treadle_app():
 
 
 def test_the_customer_gets_a_mail_three_days_after_the_approval(treadle_env):
-    run = treadle_env.engine.start_function("order", {"id": 7, "customer": "ada"})
+    run = treadle_env.engine.start("order", {"id": 7, "customer": "ada"})
     treadle_env.approve(run)
     treadle_env.advance(days=2)
     treadle_env.assert_not_enqueued("mail")

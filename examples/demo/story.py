@@ -154,8 +154,8 @@ class Story:
         """Start the workflow and the function, and enqueue the tasks."""
         source = (_HERE / "demo.afl").read_text("utf-8")
         inputs = {"metres": _METRES, "lamp": str(self._lamp)}
-        self._order_id = (await self._engine.start_run([("demo.afl", source)], "loom.Order", inputs, priority=-1)).id
-        self._delivery_id = (await self._engine.start_function("loom.Deliver", {"to": "the castle", "rest": REST})).id
+        self._order_id = (await self._engine.start([("demo.afl", source)], inputs, workflow="loom.Order", priority=-1)).id
+        self._delivery_id = (await self._engine.start("loom.Deliver", {"to": "the castle", "rest": REST})).id
         carpet = {"rows": 50, "seconds": 5.0, "until": str(self._killed)}
         specs = [TaskSpec(name="loom.carpet", payload=carpet, priority=-1)]
         specs.append(TaskSpec(name="loom.dye", payload={"colour": "indigo"}))

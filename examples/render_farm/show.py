@@ -38,8 +38,8 @@ async def story(folder):
         engine.specialist("film.Render", specialist)
         engine.handler("film.Publish")(publish)
         async with engine, engine.worker():
-            run = await engine.start_run(
-                [("flow.afl", (HERE / "flow.afl").read_text())], "film.Film", {"scene": "dawn", "frames": 6}
+            run = await engine.start(
+                [("flow.afl", (HERE / "flow.afl").read_text())], {"scene": "dawn", "frames": 6}, workflow="film.Film"
             )
             print(f"  a film is rendered at {url}; no worker is occupied meanwhile", flush=True)
             hints = []
@@ -55,7 +55,7 @@ async def story(folder):
             farm.wait()
             with a_farm(state, int(url.rpartition(":")[2])):
                 print("  the farm is restarted: the job continues", flush=True)
-                outputs = await engine.run_result(run, timeout=60)
+                outputs = await run.result(timeout=60)
                 stats = specialist._ask("GET", "/stats")
     print(f"  {outputs['line']}; jobs submitted to the farm: {stats['jobs']}")
     return stats["jobs"] == 1

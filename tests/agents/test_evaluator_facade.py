@@ -45,7 +45,7 @@ def test_the_task_of_a_waiting_step_is_there_when_execute_returns(persistence):
         run_id,
         {"amount": 2.5},
     )
-    version = persistence.run(persistence.engine.runs.get_run(run_id)).version
+    version = persistence.run(persistence.engine.kernel.runs.get_run(run_id)).version
     assert version == 0, "one commit has brought the run here"
 
 
@@ -269,7 +269,7 @@ def test_a_failed_step_ends_itself_and_independent_branches_run_to_their_end(mem
     result = evaluator.resume(run_id)
     assert (result.status, result.success) == ("ERROR", False)
     assert "Branches.broken: handler failed: no" in (result.error or "")
-    states = {step.path: str(step.status) for step in memory.run(memory.engine.runs.list_steps(run_id)) if step.is_step}
+    states = {step.path: str(step.status) for step in memory.run(memory.engine.kernel.runs.list_steps(run_id)) if step.is_step}
     done = {"Branches.one", "Branches.one.a", "Branches.one.b", "Branches.two", "Branches.three", "Branches.three.a"}
     assert {path for path, state in states.items() if state == "completed"} == done | {"Branches.three.b"}
     assert {path: state for path, state in states.items() if state != "completed"} == {

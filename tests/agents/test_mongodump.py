@@ -145,8 +145,11 @@ async def test_a_dump_is_imported_once(kind: str, request: pytest.FixtureRequest
         assert sorted(runs) == ["canceled", "completed", "failed"]
         done = runs["completed"]
         assert done.workflow == "billing.Checkout"
-        assert (await engine.runs.inputs(done), await engine.runs.outputs(done)) == ({"total": 2.5}, {"receipt": "txn"})
-        status = await engine.runs.status(runs["failed"].id)
+        assert (await engine.kernel.runs.inputs(done), await engine.kernel.runs.outputs(done)) == (
+            {"total": 2.5},
+            {"receipt": "txn"},
+        )
+        status = await engine.kernel.runs.status(runs["failed"].id)
         assert (status.status, status.error) == ("ERROR", "p: card declined")
         steps = [
             (shown.row.name, shown.row.facet, str(shown.row.status)) for shown in await engine.kernel.run_reads.list_steps(done.id)
@@ -154,7 +157,7 @@ async def test_a_dump_is_imported_once(kind: str, request: pytest.FixtureRequest
         assert steps == [("billing.Checkout", "billing.Checkout", "completed"), ("p", "billing.Pay", "completed")]
         failed = await engine.kernel.run_reads.list_steps(runs["failed"].id)
         with pytest.raises(Refused, match="rerun it"):
-            await engine.runs.retry(runs["failed"].id, failed[-1].row.id)
+            await engine.runs.retry(runs["failed"].id, step=failed[-1].row.id)
         assert (await engine.runs.rerun(runs["failed"].id)).created
         assert (await engine.kernel.verify()).problems == ()
 

@@ -142,12 +142,12 @@ def test_calls_of_durable_functions_are_handled_without_the_evaluator(memory, wa
 
     async def until_called() -> None:
         async with engine.worker():
-            while not await engine.list_tasks(name="billing.Pay", states=("pending",)):  # noqa: ASYNC110
+            while not await engine.kernel.reads.list_tasks(kind="handler", name="billing.Pay", states=("pending",)):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     run = memory.run(engine.start_function("pays", {"amount": 1.0}))
     memory.run(asyncio.wait_for(until_called(), BOUND))
-    (task,) = memory.run(engine.list_tasks(name="billing.Pay"))
+    (task,) = memory.run(engine.kernel.reads.list_tasks(kind="handler", name="billing.Pay"))
     way(an_agent(AgentPoller, memory, spy), lambda: memory.get_task(task.id).state == TaskState.COMPLETED)
     assert spy.told == []
 

@@ -175,6 +175,6 @@ def test_the_tools_of_a_runner_service_are_those_of_the_reference() -> None:
         assert service.poll_once() == 2
         states = [store.get_task(name) for name in ("ns.CountDocuments", "ns.Other")]
         assert [task and task.state for task in states] == [TaskState.COMPLETED] * 2
-        found = store.run(store.engine.list_tasks(name="ns.CountDocuments"))
+        found = store.run(store.engine.kernel.reads.list_tasks(kind="handler", name="ns.CountDocuments"))
         assert json.loads(found[0].result or "") == {"count": 2}
     assert seen == [("ns.Other", 1)]

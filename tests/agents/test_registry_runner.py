@@ -211,7 +211,7 @@ def test_a_registration_is_found_by_its_exact_name_first_then_by_its_short_name(
     assert runner.poll_once() == 2
 
     def result(task_id: str) -> str:
-        return memory.run(memory.engine.get_task(task_id)).result
+        return memory.run(memory.engine.kernel.reads.get_task(task_id)).result
 
     assert (result(billing), result(shop)) == ('{"id":"short"}', '{"id":"exact"}')
 

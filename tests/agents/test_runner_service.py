@@ -234,7 +234,7 @@ def test_a_lock_on_a_work_item_is_extended_while_it_is_processed_so_that_no_othe
         until(lambda: persistence.get_task(task_id).state == TaskState.RUNNING)
 
         def held() -> Task:
-            return persistence.run(persistence.engine.get_task(task_id))
+            return persistence.run(persistence.engine.kernel.reads.get_task(task_id))
 
         first = held()
         assert (first.owner_id, (first.wake_at or 0) - (first.claimed_at or 0)) == (service.server_id, 5000)
@@ -343,5 +343,5 @@ def test_the_sweep_leaves_durable_functions_alone(memory, evaluator):
     run_id = memory.run(engine.start_function("waits", {})).id
     service = RunnerService(memory, evaluator, RunnerConfig(), tools_of())
     assert [service.sweep() for _ in range(3)] == [0, 0, 0]
-    assert memory.run(engine.runs.repair(run_id)) == []
+    assert memory.run(engine.kernel.runs.repair(run_id)) == []
     assert [transition.transition for transition in memory.run(engine.kernel.store.log.list_transitions(run_id))] == ["start"]

@@ -53,9 +53,9 @@ def test_a_direct_claim_can_be_extended_until_it_is_settled(persistence: Persist
     add(persistence, "x.Y")
     task = persistence.claim_task(["x.Y"])
     assert task is not None
-    before = persistence.run(persistence.engine.get_task(task.uuid)).wake_at
+    before = persistence.run(persistence.engine.kernel.reads.get_task(task.uuid)).wake_at
     assert persistence.extend_task(task.uuid, 600_000)
-    after = persistence.run(persistence.engine.get_task(task.uuid)).wake_at
+    after = persistence.run(persistence.engine.kernel.reads.get_task(task.uuid)).wake_at
     assert before is not None
     assert after is not None
     assert after - before > 400_000
@@ -76,7 +76,7 @@ def test_a_name_can_be_registered_again(memory: Persistence) -> None:
     assert poller.registered_names() == ["x.Y"]
     task_id = add(memory, "x.Y")
     assert poller.poll_once() == 1
-    assert decode(memory.run(memory.engine.get_task(task_id)).result or "") == {"by": "second"}
+    assert decode(memory.run(memory.engine.kernel.reads.get_task(task_id)).result or "") == {"by": "second"}
 
 
 async def _async_default(name: str, payload: dict[str, Any]) -> dict[str, Any]:

@@ -152,7 +152,7 @@ async def test_a_task_may_be_delayed_to_an_instant(scene: Scene):
 async def test_instants_are_the_same_on_both_sides(scene: Scene):
     made = await scene.api.tasks.enqueue("greet")
     task = (await scene.api.tasks.list()).tasks[0]
-    stored = await scene.engine.get_task(made.id)
+    stored = await scene.engine.kernel.reads.get_task(made.id)
     assert task.created_at.ms == stored.created_at
     assert (await scene.api.system.time()).now.ms >= stored.created_at
 

@@ -64,7 +64,7 @@ async def test_a_handler_is_suspended_for_an_approval_and_reentered_with_the_dec
         task = await engine.enqueue("refund", {"amount": 5})
         (shown,) = await asked(engine)
         await until(lambda: host.worker.running == 0)
-        assert (await engine.get_task(task)).state == "awaiting_approval"
+        assert (await engine.kernel.reads.get_task(task)).state == "awaiting_approval"
         await engine.approvals.decide(shown.id, "approve", actor="ada", edits={"amount": 4})
         result = await engine.result(task, timeout=BOUND)
         assert result == {"by": "ada", "context": {"amount": 4}, "checkpoint": {"seen": True}}
@@ -283,9 +283,9 @@ async def test_a_step_that_waits_for_an_approval_is_not_continued_past_it(url: s
     async with engine, engine.worker():
         run = await engine.start_run([("shop.afl", FLOW)], "shop.Order")
         (shown,) = await asked(engine)
-        step_id = (await engine.get_task(shown.task_id)).step_id or ""
+        step_id = (await engine.kernel.reads.get_task(shown.task_id)).step_id or ""
         with pytest.raises(Exception, match="waits for an approval"):
-            await engine.runs.continue_step(run.id, step_id, {"by": "eve"})
+            await engine.kernel.runs.continue_step(run.id, step_id, {"by": "eve"})
         await engine.approvals.decide(shown.id, "approve", actor="ada")
         assert await engine.run_result(run, timeout=BOUND) == {"by": "ada"}
 
@@ -301,7 +301,7 @@ async def notification(engine: Engine) -> Any:
     """The one task that notifies, once it has ended or waits to be tried again."""
     async with asyncio.timeout(BOUND):
         while True:
-            found = await engine.list_tasks(kind=NOTIFY)
+            found = await engine.kernel.reads.list_tasks(kind=NOTIFY)
             if found and (found[0].finished or found[0].failures):
                 return found[0]
             await asyncio.sleep(0.01)
@@ -358,7 +358,7 @@ async def test_a_webhook_of_an_approval_is_used_only_if_allowed(url: str) -> Non
             await engine.enqueue("bad")
             await asked(engine, 2)
             async with asyncio.timeout(BOUND):
-                while not (failed := await engine.list_tasks(kind=NOTIFY, states=("failed",))):  # noqa: ASYNC110
+                while not (failed := await engine.kernel.reads.list_tasks(kind=NOTIFY, states=("failed",))):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert failed[0].error_code == "webhook_not_allowed"
             assert "secret=1" not in (failed[0].error or "")
@@ -396,7 +396,7 @@ async def test_without_a_webhook_no_notification_is_created(url: str) -> None:
     async with engine, engine.worker():
         await engine.enqueue("refund")
         await asked(engine)
-        assert await engine.list_tasks(kind=NOTIFY) == []
+        assert await engine.kernel.reads.list_tasks(kind=NOTIFY) == []
 
 
 # --- at the edges ---
@@ -416,7 +416,7 @@ async def test_an_approval_requested_during_cancellation_is_canceled_too(url: st
             looks += 1
             return () if looks == 1 else await engine.approvals.rows_for_run(canceled)
 
-        monkeypatch.setattr(engine.runs._advancer, "_cancel_rows", closing)
+        monkeypatch.setattr(engine.kernel.runs._advancer, "_cancel_rows", closing)
         await engine.runs.cancel(run.id)
         assert (await engine.approvals.get(shown.id)).state == "canceled"
 
@@ -452,7 +452,7 @@ def test_without_an_event_loop(tmp_path: Path) -> None:
         e.start_worker()
         task = e.enqueue("refund", {"n": 1})
         deadline = e.run(engine.kernel.store.now()) + BOUND * 1000
-        while not (pending := e.list_approvals()):
+        while not (pending := e.approvals.list().approvals):
             assert e.run(engine.kernel.store.now()) < deadline
-        e.decide_approval(pending[0].id, "approve", actor="ada")
+        e.approvals.decide(pending[0].id, "approve", actor="ada")
         assert e.result(task, timeout=BOUND)["by"] == "ada"

@@ -117,7 +117,7 @@ class ByHand(FailoverRun):
         if self._stage.client is None or self._stage.client.exit_code != 0:
             return False
         with suppress(StoreError):
-            tasks = await engine.list_tasks(states=LIVE, kind=None, limit=1000)
+            tasks = await engine.kernel.reads.list_tasks(states=LIVE, kind=None, limit=1000)
             soon = await engine.kernel.store.now() + SOON
             return all(task.kind == PRUNE or (task.wake_at is not None and task.wake_at > soon) for task in tasks)
         return False

@@ -233,7 +233,7 @@ class Run:
 
     async def _complain(self, engine: Engine, quiet_for: float) -> None:
         """Say what did not come to an end, and why it waits."""
-        tasks = [task for task in await engine.list_tasks(states=LIVE, kind=None, limit=1000) if task.kind != PRUNE]
+        tasks = [task for task in await engine.kernel.reads.list_tasks(states=LIVE, kind=None, limit=1000) if task.kind != PRUNE]
         self._problems.append(f"not everything came to an end by itself; nothing did for the last {quiet_for:.0f} s")
         for task in tasks[:20]:
             with suppress(TreadleError):

@@ -141,7 +141,7 @@ async def make_things(url: str) -> dict[str, list[str]]:
         runs = [(await engine.start_run([("tea.afl", FLOW)], "tea.Brew", {"litres": n})).id for n in (1, 1, -1, -1)]
         made["order"] = [(await engine.start_function("order", {})).id for _ in range(2)]
         while True:
-            live = await engine.list_tasks(states=("pending", "running"), limit=100)
+            live = await engine.kernel.reads.list_tasks(kind="handler", states=("pending", "running"), limit=100)
             ended = [await engine.kernel.run_reads.get_run(each) for each in runs]
             waiting = [await engine.kernel.run_reads.get_run(each) for each in made["order"]]
             held = any(task.owner_id for task in live) or any(str(each.state) == "pending" for each in waiting)

@@ -36,7 +36,7 @@ class Stage:
         return await self.loop.tick()
 
     async def task(self, task_id: str) -> Task:
-        return await self.engine.get_task(task_id)
+        return await self.engine.kernel.reads.get_task(task_id)
 
     async def job(self, task_id: str) -> ExternalJobDetail:
         return await self.engine.kernel.external_jobs.get(task_id)

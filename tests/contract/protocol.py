@@ -80,7 +80,7 @@ class Bench:
         await until(lambda: len(room) == count and self._waiting.sleeping > 0)
 
     async def task(self, task_id: str) -> Task:
-        return await self.engine.get_task(task_id)
+        return await self.engine.kernel.reads.get_task(task_id)
 
     async def transitions(self, task_id: str) -> list[str]:
         return [transition.transition for transition in await self.engine.kernel.reads.list_transitions(task_id)]

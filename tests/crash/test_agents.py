@@ -50,7 +50,7 @@ async def test_an_agent_killed_at_any_write_repeats_no_recorded_step(
     async def decided_or_over() -> bool:
         for asked in (await scene.engine.approvals.list()).approvals:
             await scene.engine.approvals.decide(asked.id, "approve", actor="ada")
-        return first.exit_code is not None or (await scene.engine.runs.get_run(run.id)).finished
+        return first.exit_code is not None or (await scene.engine.kernel.runs.get_run(run.id)).finished
 
     await until(decided_or_over, first)
     recorded: list[str] = []

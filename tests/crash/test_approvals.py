@@ -27,7 +27,7 @@ async def test_a_crash_while_deciding_leaves_an_approval_decided_or_pending(scen
     assert await decider.ended() == KILLED
     if point == "operate.before_commit":
         (pending,) = (await scene.engine.approvals.list()).approvals
-        assert (pending.votes, (await scene.engine.get_task(task)).state) == ([], "awaiting_approval")
+        assert (pending.votes, (await scene.engine.kernel.reads.get_task(task)).state) == ([], "awaiting_approval")
         again = scene.start("decider", "--decision", decision)
         assert await again.ended() == 0
     (ended,) = await scene.finished([task.id])
@@ -93,7 +93,7 @@ async def test_a_restarted_server_immediately_resumes_its_tasks(scene: Scene, na
     task = await scene.engine.enqueue("hang_once")
     first = await scene.start_worker("--name", "billing-1")
     await until(lambda: len(scene.effects("start")) == 1, first)
-    lease_ends_at = (await scene.engine.get_task(task)).wake_at
+    lease_ends_at = (await scene.engine.kernel.reads.get_task(task)).wake_at
     first.send(signal.SIGKILL)
     await first.ended()
     await scene.start_worker("--name", name)

@@ -48,7 +48,7 @@ async def test_an_enqueuer_that_is_killed_and_restarted_stores_each_task_once(sc
     assert await first.ended() == KILLED
     told = [event["id"] for event in first.events("enqueued")]
     assert len(told) == 2
-    stored = [task.id for task in await scene.engine.list_tasks()]
+    stored = [task.id for task in await scene.engine.kernel.reads.list_tasks(kind="handler")]
     assert len(stored) == (2 if point == "enqueue.before_commit" else 3)
     assert set(told) <= set(stored)
     again = scene.start("enqueuer", "--count", 5)

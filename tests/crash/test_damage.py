@@ -182,7 +182,7 @@ async def test_a_store_without_its_last_commits_is_not_written_to_until_that_is_
     if loss not in ("database deleted", "an empty file"):
         reader = engine_of(place)
         await reader.open(migrate=False)  # as commands that only read
-        assert await reader.list_tasks(limit=1)
+        assert await reader.kernel.reads.list_tasks(kind="handler", limit=1)
         with pytest.raises(StoreDamaged, match="nothing is written"):
             await reader.enqueue("note", {})
         await reader.close()

@@ -151,7 +151,7 @@ async def test_checkpoint_b_a_job_continues_after_a_restart_between_polls(scene:
         return bool(jobs) and jobs[0].polls >= 2
 
     await until(polled, first)
-    assert (await scene.engine.get_task(task.id)).state == "awaiting_external"
+    assert (await scene.engine.kernel.reads.get_task(task.id)).state == "awaiting_external"
     before = await scene.engine.kernel.external_jobs.get(task.id)
     assert (before.completed_at, before.progress_hint is not None) == (None, True)
     first.send(signal.SIGTERM)

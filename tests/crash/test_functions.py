@@ -32,7 +32,7 @@ async def test_a_function_has_the_same_result_after_a_kill_at_any_write(scene: S
     first = scene.start("worker", "--crash-at", f"{point}:{number}")
 
     async def over() -> bool:
-        return first.exit_code is not None or (await scene.engine.runs.get_run(run_id)).finished
+        return first.exit_code is not None or (await scene.engine.kernel.runs.get_run(run_id)).finished
 
     await until(over, first)
     if number <= 10 or first.exit_code is not None:  # writes that are made together are fewer

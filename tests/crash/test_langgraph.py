@@ -54,7 +54,7 @@ async def test_a_graph_repeats_no_recorded_step_after_a_kill_at_any_write(
         await _approve(scene, run.id, first)
 
         async def over() -> bool:
-            return first.exit_code is not None or (await scene.engine.runs.get_run(run.id)).finished
+            return first.exit_code is not None or (await scene.engine.kernel.runs.get_run(run.id)).finished
 
         await until(over, first)
     if first.exit_code is not None:
@@ -85,6 +85,8 @@ async def _approve(scene: Scene, run_id: str, *children: Child) -> None:
         pending = (await scene.engine.approvals.list()).approvals
         if pending:
             await scene.engine.approvals.decide(pending[0].id, "approve", actor="ada")
-        return bool(pending) or (await scene.engine.runs.get_run(run_id)).finished or any(each.exit_code for each in children)
+        return (
+            bool(pending) or (await scene.engine.kernel.runs.get_run(run_id)).finished or any(each.exit_code for each in children)
+        )
 
     await until(decided, *children)

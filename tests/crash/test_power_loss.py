@@ -99,5 +99,9 @@ async def test_acknowledged_commits_survive_a_power_loss(
             disk.lose_power(after)
             async with opened(after) as found:
                 assert (await found.kernel.verify()).problems == ()
-                states = {each.id: each.state for each in await found.list_tasks(limit=100) if each.name == "note"}
+                states = {
+                    each.id: each.state
+                    for each in await found.kernel.reads.list_tasks(kind="handler", limit=100)
+                    if each.name == "note"
+                }
             assert states == {each: "completed" if each in completed else "pending" for each in enqueued}

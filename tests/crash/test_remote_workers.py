@@ -21,7 +21,7 @@ async def test_a_task_with_an_undelivered_or_unsettled_claim_is_done_by_another_
     assert await doomed.ended() == KILLED
     assert doomed.events("completed") == []
     owner_id = doomed.events("waiting")[0]["worker_id"]
-    task = await scene.engine.get_task(task_id)
+    task = await scene.engine.kernel.reads.get_task(task_id)
     assert (task.owner_id, task.claim_version) == (owner_id, 1)
     assert task.finished == (point == "settle.after_commit")
     other = scene.start("gateway", "--lease", 10)

@@ -16,7 +16,7 @@ SECOND = 1000
 
 async def ticks(scene: Scene) -> list[int]:
     """The ticks for which tasks were made, in order."""
-    tasks = await scene.engine.list_tasks(name="note", limit=1000)
+    tasks = await scene.engine.kernel.reads.list_tasks(kind="handler", name="note", limit=1000)
     said = [decode(task.payload)["tick"] for task in tasks]
     return sorted(round(datetime.fromisoformat(text).timestamp() * 1000) for text in said)
 
@@ -72,8 +72,8 @@ async def test_an_edit_by_a_crashed_operator_is_all_or_nothing(scene: Scene) -> 
     assert await worker.ended() == KILLED
     edited = await scene.engine.schedules.get("tidy")
     assert (edited.when.every_for, edited.version) == (60 * SECOND, made.version + 1)
-    task = await scene.engine.get_task(edited.task_id or "")
+    task = await scene.engine.kernel.reads.get_task(edited.task_id or "")
     assert task.wake_at is not None
     assert task.wake_at < edited.updated_at.ms + 3600 * SECOND
-    assert (await scene.engine.get_task(made.task_id or "")).state == "canceled"
+    assert (await scene.engine.kernel.reads.get_task(made.task_id or "")).state == "canceled"
     assert (await scene.engine.kernel.verify()).problems == ()

@@ -97,7 +97,7 @@ async def test_a_worker_that_slept_past_its_lease_has_its_late_result_refused(sc
         ("end", task.id, 2, second.pid),
         ("end", task.id, 1, first.pid),
     ]
-    assert await scene.engine.get_task(task) == ended
+    assert await scene.engine.kernel.reads.get_task(task) == ended
     assert await scene.transitions(task.id) == ["expire", "succeed"]
     await scene.check(1)
     first.send(signal.SIGTERM)
@@ -115,7 +115,7 @@ async def test_sigterm_waits_for_running_tasks(scene: Scene) -> None:
     (ended,) = await scene.finished([task.id])
     assert decode(ended.result) == {"pid": worker.pid}
     assert worker.events("end") == [{"event": "end", "handled": 1, "released": 0}]
-    assert (await scene.engine.get_task(waiting)).state == "pending"
+    assert (await scene.engine.kernel.reads.get_task(waiting)).state == "pending"
     (server,) = await scene.engine.kernel.reads.list_servers()
     assert server.state == "stopped"
 
@@ -128,7 +128,7 @@ async def test_sigterm_releases_tasks_that_do_not_finish_in_time(scene: Scene, n
     first.send(number)
     assert await first.ended() == 0
     assert first.events("end") == [{"event": "end", "handled": 0, "released": 1}]
-    assert (await scene.engine.get_task(task)).owner_id is None
+    assert (await scene.engine.kernel.reads.get_task(task)).owner_id is None
     second = await scene.start_worker()
     (ended,) = await scene.finished([task.id])
     assert (decode(ended.result), ended.attempt, ended.takeovers) == ({"pid": second.pid}, 2, 0)

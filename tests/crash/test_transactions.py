@@ -30,7 +30,7 @@ async def handled(url: str) -> list[Any]:
         done.append(payload)
 
     async with engine, engine.worker(), asyncio.timeout(BOUND):
-        for task in await engine.list_tasks():
+        for task in await engine.kernel.reads.list_tasks(kind="handler"):
             await engine.result(task.id)
     return done
 

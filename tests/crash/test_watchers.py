@@ -56,7 +56,7 @@ async def test_a_killed_scanner_neither_loses_nor_repeats_a_change(scene: Scene,
     await until(told_again, other)
     await scene.engine.watchers.pause("inbox")
     await until(scene.nothing_is_left, other)
-    tasks = await scene.engine.list_tasks(name="note", limit=1000)
+    tasks = await scene.engine.kernel.reads.list_tasks(kind="handler", name="note", limit=1000)
     told_of = Counter((each["change"], each["name"]) for each in (decode(task.payload)["change"] for task in tasks))
     seen_first = {item.name for item in (await scene.engine.watchers.seen("inbox")).seen}
     assert seen_first == set(names)

@@ -489,7 +489,7 @@ async def test_an_invalid_task_fails_when_dequeued_and_hides_no_others(coordinat
     taken = await coordinator.dequeue("worker-1")
     assert taken is not None
     assert (taken.id, coordinator.holds(bad.id)) == (good, False)
-    assert (await engine.get_task(bad)).error_code == "invalid_issue"
+    assert (await engine.kernel.reads.get_task(bad)).error_code == "invalid_issue"
 
 
 # --- lists, logs, keys ---

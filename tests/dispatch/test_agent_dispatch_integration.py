@@ -145,7 +145,7 @@ async def test_a_worker_loop_retries_a_failing_job_three_times_after_1_2_and_4_s
     task_id = await coordinator.enqueue(issue())
 
     async def waits(executions: int) -> bool:
-        found = await engine.get_task(task_id)
+        found = await engine.kernel.reads.get_task(task_id)
         return found.failures == executions and found.owner_id is None
 
     for executions, delay in ((1, 1.0), (2, 2.0), (3, 4.0)):
@@ -208,11 +208,11 @@ async def test_a_malformed_foreign_job_fails_without_a_retry(coordinator, engine
     await coordinator.start(lambda task: None)
     task = await engine.enqueue("dispatch.Issue", {"issue": {"id": 1}}, task_list="dispatch", retry=3)
     await until(lambda: _has_failed(engine, task.id))
-    assert (await engine.get_task(task.id)).error_code == "invalid_issue"
+    assert (await engine.kernel.reads.get_task(task.id)).error_code == "invalid_issue"
 
 
 async def _has_failed(engine: Engine, task_id: str) -> bool:
-    return (await engine.get_task(task_id)).state == "failed"
+    return (await engine.kernel.reads.get_task(task_id)).state == "failed"
 
 
 # --- 2. worker failure ---
@@ -259,7 +259,7 @@ async def test_worker_crashes_during_execution(mode, kind, request, tmp_path):
             assert (left.status, left.metadata["worker_id"]) == (TaskStatus.RUNNING, "doomed")
             assert await coordinator.dequeue("worker-2") is None
 
-            owner_id = (await engine.get_task(task_id)).owner_id
+            owner_id = (await engine.kernel.reads.get_task(task_id)).owner_id
             assert await engine.kernel.store.tasks.expire_leases_of([owner_id or ""]) == 1
 
             async def back() -> bool:
@@ -296,13 +296,13 @@ async def test_jobs_of_a_coordinator_that_was_killed_are_free_before_their_lease
         task_id = await coordinator.enqueue(issue())
         with a_process("dequeue", url, *kernel) as process:
             assert await told(process) == [task_id, "doomed"]
-            ends_at = (await engine.get_task(task_id)).wake_at
+            ends_at = (await engine.kernel.reads.get_task(task_id)).wake_at
             for pid in (process.pid, *sidecars_of(process.pid)):
                 os.kill(int(pid), signal.SIGKILL)
             process.wait()
 
         async def free() -> bool:
-            return (await engine.get_task(task_id)).owner_id is None
+            return (await engine.kernel.reads.get_task(task_id)).owner_id is None
 
         async def back() -> bool:
             return await coordinator.dequeue("worker-2") is not None

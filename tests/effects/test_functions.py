@@ -48,7 +48,7 @@ async def _outcomes(scene: Scene, service: Service) -> list[str]:
 async def _doubts(scene: Scene) -> int:
     transitions = [
         transition
-        for task in await scene.engine.list_tasks(kind="function")
+        for task in await scene.engine.kernel.reads.list_tasks(kind="function")
         for transition in await scene.engine.kernel.reads.list_transitions(task.id)
     ]
     return sum(transition.transition == "tool_call.unknown" for transition in transitions)

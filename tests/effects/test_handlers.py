@@ -70,7 +70,7 @@ async def transitions_of(engine: Engine, task_id: str) -> list[str]:
 
 
 async def outcomes(engine: Engine, task_id: str, action: str, request: Any, attempts: int) -> list[str]:
-    task = await engine.get_task(task_id)
+    task = await engine.kernel.reads.get_task(task_id)
     keys = Effect.of(task.id, task.step_id, task.root_id, action, request).keys(attempts)
     found = {row.idempotency_key: row.status for row in await engine.kernel.store.records.find_outcomes(keys)}
     return [found.get(key, "none") for key in reversed(keys)]
@@ -544,7 +544,7 @@ async def start_stuck(engine: Engine, stuck: Stuck, name: str) -> str:
     """Start the work and wait until its effect has begun; return the task."""
     if name == "function":
         run = await engine.start_function("function")
-        (task,) = await engine.list_tasks(kind="function")
+        (task,) = await engine.kernel.reads.list_tasks(kind="function")
         assert task.run_id == run.id
     else:
         task = await engine.enqueue(name)
@@ -574,7 +574,7 @@ async def test_an_effect_in_progress_is_logged_as_unknown_when_its_claim_ends(
                 task_id = await start_stuck(engine, stuck, name)
                 assert (await engine.kernel.effects.list()).effects == []
                 if ends_by == "cancel" and name == "function":
-                    await engine.runs.cancel((await engine.get_task(task_id)).run_id or "")
+                    await engine.runs.cancel((await engine.kernel.reads.get_task(task_id)).run_id or "")
                 elif ends_by == "cancel":
                     await engine.cancel(task_id)
                 elif ends_by == "expiry":

@@ -44,8 +44,8 @@ def test_every_operation_works_without_an_event_loop(engine: Engine) -> None:
         e.start_worker()
         assert e.result(task, timeout=BOUND) == {"n": 1}
         assert e.result(more[0], timeout=BOUND)["thread"].startswith("treadle-handler")
-        assert e.get_task(task).state == "completed"
-        assert [each.name for each in e.list_tasks()] == ["broken", "thread", "echo"]
+        assert e.tasks.get(task).state == "completed"
+        assert [each.name for each in e.tasks.list().tasks] == ["broken", "thread", "echo"]
         e.stop_worker()
         e.stop_worker()
         assert e.verify().holds
@@ -80,7 +80,7 @@ def test_leaving_stops_the_worker_and_the_thread(engine: Engine) -> None:
 def test_an_engine_that_was_never_entered_costs_nothing(engine: Engine) -> None:
     face = engine.blocking()
     with pytest.raises(NotOpen):
-        face.get_task("x")
+        face.tasks.get("x")
 
 
 def test_a_store_that_fails_to_open_leaves_no_thread(tmp_path: Path) -> None:
@@ -94,4 +94,4 @@ def test_a_blocking_engine_can_be_reentered_on_a_persistent_store(tmp_path: Path
     with face as e:
         task = e.enqueue("echo")
     with face as e:
-        assert e.get_task(task).state == "pending"
+        assert e.tasks.get(task).state == "pending"

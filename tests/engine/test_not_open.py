@@ -30,8 +30,6 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "retry": (ID,),
     "pause": (ID,),
     "resume": (ID,),
-    "get_task": (ID,),
-    "list_tasks": (),
     "why": (ID,),
     "start_run": (FLOW, "W"),
     "run_result": (ID,),
@@ -61,6 +59,9 @@ async def test_every_call_on_a_closed_engine_raises_not_open_with_a_remedy(
                 await getattr(engine, name)(*arguments)
         with pytest.raises(NotOpen, match="async with engine"):
             await anext(engine.events())
+        for group in (engine.tasks, engine.runs, engine.approvals, engine.schedules, engine.watchers, engine.alerts):
+            with pytest.raises(NotOpen, match="async with engine"):
+                await group.list()
         with pytest.raises(NotOpen, match="async with engine"):
             async with engine.worker():
                 pass

@@ -175,11 +175,11 @@ async def test_the_inbox_imports_new_files_and_reports(treadle: Treadle):
     engine: Engine = load("inbox").engine
     use_store(engine, f"sqlite:///{treadle.folder / 'treadle.db'}", Settings())
     async with engine, engine.worker():
-        (task,) = await engine.list_tasks(name="report")
+        (task,) = await engine.kernel.reads.list_tasks(kind="handler", name="report")
         assert set(await engine.result(task.id, timeout=BOUND)) == {"day"}
         async with asyncio.timeout(BOUND):
             while True:
-                if imported := await engine.list_tasks(name="import"):
+                if imported := await engine.kernel.reads.list_tasks(kind="handler", name="import"):
                     break
                 await asyncio.sleep(0.02)
         assert await engine.result(imported[0].id, timeout=BOUND) == {"name": "orders.csv", "rows": 3}

@@ -135,7 +135,7 @@ async def test_jobs_of_a_paused_run_are_polled_and_resolved_but_the_run_stays_pa
             return [job.state for job in (await engine.kernel.external_jobs.list(every=True)).jobs] == ["completed"]
 
         await until(resolved)
-        assert (await engine.runs.get_run(run.id)).state == "paused"
+        assert (await engine.kernel.runs.get_run(run.id)).state == "paused"
         await engine.runs.resume(run.id, actor="ada")
         assert await engine.run_result(run, timeout=BOUND) == {"url": "done.png"}
 
@@ -162,7 +162,7 @@ async def test_stopping_a_worker_cancels_no_job_at_the_service(engine: Engine) -
     task = await engine.enqueue("render")
     async with engine.worker():
         await polled(gate, 1)
-    assert (await engine.get_task(task)).state == "awaiting_external"
+    assert (await engine.kernel.reads.get_task(task)).state == "awaiting_external"
     assert await engine.kernel.store.tasks.list_matching(TaskFilter(kind=EXTERNAL_CANCEL), 10) == []
     gate.done = True
     async with engine.worker():
@@ -262,7 +262,7 @@ async def test_stopping_waits_for_polls_in_flight(engine: Engine) -> None:
         stopping = asyncio.ensure_future(loop.stop(timeout=30))
         may_end.set()
         await stopping
-    assert (await engine.get_task(task)).state == "completed"
+    assert (await engine.kernel.reads.get_task(task)).state == "completed"
 
 
 async def test_the_render_farm_of_the_examples(engine: Engine, tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ async def test_the_render_farm_of_the_examples(engine: Engine, tmp_path: Path) -
             farm.forget(job.external_job_id)
             with pytest.raises(TaskFailed, match="does not know"):
                 await engine.result(lost, timeout=BOUND)
-        assert (await engine.get_task(lost)).error_code == "external_job_lost"
+        assert (await engine.kernel.reads.get_task(lost)).error_code == "external_job_lost"
     finally:
         server.shutdown()
         server.server_close()

@@ -81,7 +81,7 @@ async def test_a_due_poll_waits_for_a_worker_of_its_scope(url: str) -> None:
             task = await gone.enqueue("render", {"number": 1}, scope="acme")
             pending = await gone.enqueue("render", {"number": 2}, scope="nobody")
             async with asyncio.timeout(BOUND):
-                while (await gone.get_task(task)).state != "awaiting_external":  # noqa: ASYNC110
+                while (await gone.kernel.reads.get_task(task)).state != "awaiting_external":  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         async with other.worker():
             done = await other.enqueue("render", {"number": 3}, scope="umbrella")

@@ -176,7 +176,7 @@ class Scene:
             process.die()
 
     async def state(self, run_id: str) -> str:
-        return (await self.engine.runs.get_run(run_id)).state
+        return (await self.engine.kernel.runs.get_run(run_id)).state
 
     async def steps(self, run_id: str) -> list[tuple[str, str, str]]:
         """(place, kind and name, state) in the order of the program."""

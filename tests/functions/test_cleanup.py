@@ -86,7 +86,7 @@ async def test_a_requeued_function_cleans_up_and_is_canceled_then(scene: Scene, 
     assert executed == ["reserve", "refund: ordered twice", "release"]
     assert "waits for tell" in (await scene.engine.kernel.run_reads.why(started.id)).text
     await process.quiet(lambda name, payload: {})
-    run = await scene.engine.runs.get_run(started.id)
+    run = await scene.engine.kernel.runs.get_run(started.id)
     assert (run.state, run.error) == ("canceled", canceled_error("ada", "ordered twice"))
     assert executed == ["reserve", "refund: ordered twice", "release"]
     jobs = await scene.engine.kernel.store.tasks.list_matching(TaskFilter(name="job"), 10)
@@ -136,7 +136,7 @@ async def test_cleanup_ends_at_its_limit(scene: Scene):
     scene.clock.advance(5)
     await scene.engine.kernel.store.tasks.wake(100)
     await cancel_losers(process)
-    run = await scene.engine.runs.get_run(started.id)
+    run = await scene.engine.kernel.runs.get_run(started.id)
     assert (run.state, run.error) == ("canceled", canceled_error("ada", "too late. Its cleanup did not end within 5 s."))
     assert await process.live(started.id) == []
 
@@ -176,7 +176,7 @@ async def test_a_run_can_be_canceled_in_every_state(scene: Scene, state: str):
     await scene.engine.runs.cancel(started.id)
     await process.quiet(lambda name, payload: {})
     assert await scene.state(started.id) == "canceled"
-    assert executed == ([] if state == "never_claimed" else ["reserve", "refund: Canceled by operator.", "release"])
+    assert executed == ([] if state == "never_claimed" else ["reserve", "refund: Canceled by python.", "release"])
 
 
 async def test_a_function_without_cleanup_ends_immediately(scene: Scene):
@@ -207,7 +207,7 @@ async def test_a_canceled_run_is_canceled_however_its_code_ends(scene: Scene, en
     await process.quiet()
     await scene.engine.runs.cancel(started.id, reason="enough")
     await process.quiet()
-    run = await scene.engine.runs.get_run(started.id)
+    run = await scene.engine.kernel.runs.get_run(started.id)
     expected = "enough. Its cleanup failed: ValueError: no way back" if end == "raise" else "enough"
     assert (run.state, decode(run.error)["message"]) == ("canceled", expected)
     with pytest.raises(RunCanceled):

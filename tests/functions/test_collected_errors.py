@@ -194,7 +194,7 @@ async def test_a_failed_child_task_is_retried_by_its_own_id() -> None:
         started = await env.engine.start("batch")
         with pytest.raises(RunFailed):
             await env.result(started)
-        failed = await env.engine.list_tasks(states=(TaskState.FAILED,), kind=HANDLER)
+        failed = await env.engine.kernel.reads.list_tasks(states=(TaskState.FAILED,), kind=HANDLER)
         assert len(failed) == 2
         work.broken = False
         work.called.clear()
@@ -230,7 +230,7 @@ async def test_a_failed_task_of_a_workflow_is_retried_by_its_own_id() -> None:
         started = await env.engine.start_run([("shop.afl", FLOW)], "Buy", {"n": 7})
         with pytest.raises(RunFailed):
             await env.result(started.id)
-        (failed,) = await env.engine.list_tasks(states=(TaskState.FAILED,), kind=HANDLER)
+        (failed,) = await env.engine.kernel.reads.list_tasks(states=(TaskState.FAILED,), kind=HANDLER)
         broken = False
         await env.engine.retry(failed.id)
         assert await env.result(started.id) == {"n": 7}

@@ -39,7 +39,7 @@ async def engine(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> A
 async def cancel_losers(process: Process) -> int:
     """Execute the tasks that cancel losers, as a worker would; how many there were."""
     kernel = process.engine.kernel
-    cancel = partial(cancel_work, kernel.store, kernel.queue.cancel, lambda: kernel.run_services.runs.cancel)
+    cancel = partial(cancel_work, kernel.store, kernel.queue.cancel, lambda: kernel.runs.cancel)
     tasks = await process.claim(CANCEL)
     for task in tasks:
         await cancel(await process.engine.kernel.value_store.unpack(task.payload))
@@ -100,7 +100,7 @@ async def test_the_first_operation_to_end_wins_and_cancels_the_others(scene: Sce
     names = dict(zip(["answer", "late", "job", "child"], states, strict=True))
     assert {states[name] for key, name in names.items() if key != wins} == {"canceled"}
     assert states[names[wins]] == "completed"
-    assert (await scene.engine.runs.get_run(started.id)).steps == len(await scene.steps(started.id))
+    assert (await scene.engine.kernel.runs.get_run(started.id)).steps == len(await scene.steps(started.id))
     assert await cancel_losers(process) == 1
     assert await live_jobs(scene) == ["completed" if wins == "job" else "canceled"]
     (child,) = [each.task_id for each in await scene.engine.kernel.functions.recorded(started.id) if each.kind == "start"]
@@ -340,7 +340,7 @@ async def _race(events: list[str], dies_at: int, *, after: bool, warm: int) -> N
         process = scene.process(warm=warm)
         await process.turn()
         for event in [*events, "time", "turn", "turn"]:
-            if event == "answer" and not (await scene.engine.runs.get_run(started.id)).finished:
+            if event == "answer" and not (await scene.engine.kernel.runs.get_run(started.id)).finished:
                 await scene.engine.signal(started, "answer", "yes")
             elif event == "die":
                 process.die()

@@ -56,7 +56,7 @@ def test_the_tests_cover_all_operations_of_the_context() -> None:
 
 
 async def error_of(engine: Engine, run: Any) -> dict[str, Any]:
-    return decode_error((await engine.runs.get_run(run.id)).error)
+    return decode_error((await engine.kernel.runs.get_run(run.id)).error)
 
 
 async def failure_of(engine: Engine, name: str = "order") -> str:

@@ -136,7 +136,7 @@ async def test_a_function_executes_its_steps_and_returns(engine: Engine):
         "five": [6, None],
         "told": {"now": True},
     }
-    run = await engine.runs.get_run(started.id)
+    run = await engine.kernel.runs.get_run(started.id)
     assert (run.state, run.kind, run.workflow, run.flow_id) == ("completed", "function", "everything", "fn:everything@1")
     assert run.steps == 29
     report = await engine.kernel.verify()
@@ -167,7 +167,7 @@ async def test_a_function_that_raises_fails_its_run(engine: Engine):
         started = await engine.start_function("bad")
         with pytest.raises(RunFailed, match="no good"):
             await engine.run_result(started, timeout=BOUND)
-    assert (await engine.runs.get_run(started.id)).state == "failed"
+    assert (await engine.kernel.runs.get_run(started.id)).state == "failed"
     assert (await engine.kernel.run_reads.why(started.id)).code == "finished_failed"
 
 
@@ -205,7 +205,7 @@ async def test_a_gather_over_many_children_wakes_its_parent_once(engine: Engine)
     started = await engine.start_function("many", {"count": 1000})
     async with engine.worker():
         assert await engine.run_result(started, timeout=BOUND) == sum(range(1000))
-    (own,) = await engine.list_tasks(kind="function")
+    (own,) = await engine.kernel.reads.list_tasks(kind="function")
     assert own.claim_version == 2
 
 
@@ -549,7 +549,7 @@ async def test_failed_and_canceled_children_raise(scene: Scene):
     process = scene.process(warm=COLD)
     await process.quiet()
     (child_id,) = await scene.engine.kernel.store.runs.list_children(started.id)
-    run = await scene.engine.runs.get_run(child_id)
+    run = await scene.engine.kernel.runs.get_run(child_id)
     assert (run.parent_id, run.root_id, run.trace_id) == (started.id, started.id, started.id)
     await scene.engine.runs.cancel(child_id, reason="enough")
     await process.quiet()
@@ -649,7 +649,7 @@ async def test_runs_are_pinned_and_wait_with_a_reason_until_adopted(scene: Scene
         assert run.state == "running"
         assert await newer.turn() == 1
     assert await engine.run_result(started) == "version 2"
-    tasks = await engine.list_tasks(kind="function")
+    tasks = await engine.kernel.reads.list_tasks(kind="function")
     transitions = [transition for task in tasks for transition in await engine.kernel.reads.list_transitions(task.id)]
     assert [transition.actor for transition in transitions if transition.transition == "cancel"] == ["ada"]
     with pytest.raises(IllegalTransition):

@@ -68,7 +68,7 @@ async def test_a_published_value_is_read_without_a_worker_and_follows_the_lineag
     await scene.engine.signal(started, "go")
     await process.quiet()
     assert await scene.engine.run_result(started) == "done"
-    assert await scene.engine.runs.query(started.id, "progress") == 0.9
+    assert await scene.engine.kernel.runs.query(started.id, "progress") == 0.9
     assert await started.query("big") == "x" * 20_000
     api = Operations(scene.engine, OPEN)
     found = await api.runs.query(started.id, "progress")
@@ -133,7 +133,7 @@ async def test_an_update_is_answered_once_and_its_answer_is_kept(scene: Scene) -
     assert await _sent(scene, started, "k", street="Main", zip=1) == sent
     await process.quiet()
     assert (await functions.find_answer(sent)).value == {"zip": 2}
-    assert await scene.engine.runs.update(started, "set_address", Address("Main", 1), idempotency_key="k") == {"zip": 2}
+    assert await scene.engine.kernel.runs.update(started, "set_address", Address("Main", 1), idempotency_key="k") == {"zip": 2}
     rejected = await _sent(scene, started, street="Main", zip=-1)
     wrong = await _sent(scene, started, street="Main", zip="many")
     await process.quiet()
@@ -151,7 +151,7 @@ async def test_an_update_is_answered_once_and_its_answer_is_kept(scene: Scene) -
     assert await scene.engine.run_result(started) == "ended"
     with pytest.raises(UpdateUnanswered):
         await functions.wait_for_answer(late)
-    assert await scene.engine.runs.update(started, "set_address", None, idempotency_key="k") == {"zip": 2}
+    assert await scene.engine.kernel.runs.update(started, "set_address", None, idempotency_key="k") == {"zip": 2}
     with pytest.raises(IllegalTransition):
         await _sent(scene, started, street="Main", zip=1)
     assert (await scene.engine.kernel.verify()).problems == ()

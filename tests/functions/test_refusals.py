@@ -142,7 +142,7 @@ async def _refused(scene: Scene, name: str, refusals: Callable[[Any], Any]) -> l
     await scene.process(warm=0).quiet()
     await scene.engine.signal(started, "go")
     await scene.process(warm=0).quiet()
-    assert await scene.state(started.id) == "completed", (name, said, (await scene.engine.runs.get_run(started.id)).error)
+    assert await scene.state(started.id) == "completed", (name, said, (await scene.engine.kernel.runs.get_run(started.id)).error)
     return said
 
 

@@ -129,13 +129,13 @@ async def test_pausing_reaches_children_and_keeps_signals_and_results(engine: En
     async with engine.worker():
         below = await _tree(engine, started.id, 4)
         await engine.runs.pause(started.id)
-        states = {(await engine.runs.get_run(each)).state for each in [started.id, *below]}
+        states = {(await engine.kernel.runs.get_run(each)).state for each in [started.id, *below]}
         assert states == {"paused"}
         for each in below:
-            if (await engine.runs.get_run(each)).workflow == "grandchild":
+            if (await engine.kernel.runs.get_run(each)).workflow == "grandchild":
                 await engine.signal(each, "go", 7)
         await engine.runs.pause(started.id)  # twice is no error
-        assert (await engine.runs.get_run(below[0])).state == "paused"
+        assert (await engine.kernel.runs.get_run(below[0])).state == "paused"
         await engine.runs.resume(started.id)
         assert await engine.run_result(started, timeout=BOUND) == [7, 7, {"done": True}]
     report = await engine.kernel.verify()
@@ -215,7 +215,7 @@ async def test_canceling_a_tree_ends_all_its_runs_together(engine: Engine):
         below = await engine.kernel.store.runs.list_children(started.id)
         await engine.runs.cancel(started.id, actor="ada", reason="enough")
         for each in [started.id, *below]:
-            run = await engine.runs.get_run(each)
+            run = await engine.kernel.runs.get_run(each)
             assert run.state == "canceled"
             assert await engine.kernel.run_reads.list_live_tasks(each) == []
         with pytest.raises(RunCanceled, match="enough"):
@@ -231,7 +231,7 @@ async def test_canceling_a_tree_ends_all_its_runs_together(engine: Engine):
 
 
 async def _has_begun(engine: Engine, run_id: str) -> bool:
-    running = await engine.list_tasks(states=("running",), kind="function")
+    running = await engine.kernel.reads.list_tasks(states=("running",), kind="function")
     return len(await engine.kernel.store.runs.list_children(run_id)) == 2 and len(running) == 1
 
 
@@ -455,7 +455,7 @@ async def test_a_fork_keeps_finished_steps_and_repeats_the_rest(scene: Scene):
     await process.quiet()
     assert await scene.engine.run_result(forked) == ["a", 1, "new"]
     assert executed == ["new"]
-    run = await scene.engine.runs.get_run(forked.id)
+    run = await scene.engine.kernel.runs.get_run(forked.id)
     assert (run.parent_id, run.root_id) == (started.id, started.id)
     first = await scene.engine.kernel.run_reads.get_step(started.id, "a")
     executed.clear()
@@ -614,5 +614,5 @@ async def test_steps_of_functions_are_shown_like_those_of_workflows(scene: Scene
     assert rows[0].returns == {"value": 1}
     assert rows[2].error is not None
     assert rows[2].error.message == "broken"
-    run = await scene.engine.runs.get_run(started.id)
+    run = await scene.engine.kernel.runs.get_run(started.id)
     assert run.failed_step_id == rows[2].id

@@ -28,8 +28,8 @@ from treadle.model.errors import (
     InvalidInput,
     InvalidPayload,
     NonRetryable,
-    RunNotFound,
     StoreUnavailable,
+    TaskNotFound,
     UnreadableValue,
 )
 from treadle.model.tasks import Claim
@@ -89,7 +89,7 @@ async def test_a_reader_follows_a_handler_from_any_offset(url: str):
         page = await engine.kernel.streams.read(task, "tokens", offset=3, limit=2)
         assert ([each.offset for each in page.entries], page.next_offset, page.ended) == ([3, 4], 5, False)
         assert (await engine.kernel.streams.read(task, "tokens", offset=90)).ended
-        with pytest.raises(RunNotFound):
+        with pytest.raises(TaskNotFound):
             await engine.kernel.streams.read("0190b5a0-0000-7000-8000-000000000000", "tokens")
 
 
@@ -191,7 +191,7 @@ async def test_an_invalid_stream_write_raises_in_the_handler():
     async with engine, engine.worker():
         spoken = await engine.enqueue("speak")
         assert await values(engine, spoken) == []
-        task = await engine.get_task(spoken)
+        task = await engine.kernel.reads.get_task(spoken)
     assert raised == ["invalid_name", "invalid_payload", "payload_too_large"]
     with pytest.raises(NonRetryable, match="need a worker"):
         Context(task, lambda: 0, lambda _: None).stream("tokens")

@@ -39,7 +39,7 @@ async def test_the_number_of_steps_equals_the_recorded_steps_after_any_crash(aft
             for _ in range(3):
                 scene.clock.advance(LEASE_FOR / 1000)
                 await process.quiet()
-            found = await scene.engine.runs.get_run(run.id)
+            found = await scene.engine.kernel.runs.get_run(run.id)
             recorded = await scene.engine.kernel.functions.recorded(run.id)
             assert (found.state, found.steps) == ("completed", sum(each.kind not in HIDDEN for each in recorded)), dies_at
 

@@ -95,11 +95,11 @@ async def _waits(engine: Engine, run_id: str, calls: list[Any]) -> bool:
 
 
 async def _continued(engine: Engine, run_id: str) -> bool:
-    return (await engine.runs.get_run(run_id)).finished
+    return (await engine.kernel.runs.get_run(run_id)).finished
 
 
 async def _successor(engine: Engine, run_id: str) -> str:
-    return str((await engine.runs.outputs(await engine.runs.get_run(run_id)))["continued_as"])
+    return str((await engine.kernel.runs.outputs(await engine.kernel.runs.get_run(run_id)))["continued_as"])
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ async def test_a_wrong_value_is_refused_before_it_is_stored(engine: Engine) -> N
     wrong: Any = Order(UUID(int=7), ORDER.due, ORDER.lines, {"a": 5})  # type: ignore[dict-item]
     with pytest.raises(InvalidPayload, match=r"\$\.order\.files\.a: expected path, got 5"):
         await engine.enqueue(pack, wrong)
-    assert await engine.list_tasks() == []
+    assert await engine.kernel.reads.list_tasks(kind="handler") == []
     async with engine.worker():
         with pytest.raises(TaskFailed, match=r"\$\.order\.due: missing") as bad:
             await engine.result(await engine.enqueue("pack", {"order": {"id": str(UUID(int=1))}}))

@@ -68,7 +68,7 @@ async def test_the_task_of_a_role_is_leased_and_explained(tmp_path: Path) -> Non
     async with opened("memory://", tmp_path, TOPOLOGY) as engine:
         made = await approved(engine, type="CAPTURE")
         await play_all(engine, READINESS)
-        (waiting,) = await engine.list_tasks(kind=ROLE)
+        (waiting,) = await engine.kernel.reads.list_tasks(kind=ROLE)
         assert "plays the role capture/CAPTURE" in (await engine.kernel.reads.why(waiting.id)).text
         task = await take(engine, ROLE)
         assert task is not None
@@ -195,11 +195,11 @@ async def test_a_role_that_is_withdrawn_receives_no_more_events(tmp_path: Path) 
         use_topology(engine, tmp_path, "types:\n  CAPTURE: {handler: do, gates: []}\n")
         await approved(engine, type="CAPTURE")
         await play_all(engine, READINESS)
-        assert len(await engine.list_tasks(kind=ROLE)) == 1
+        assert len(await engine.kernel.reads.list_tasks(kind=ROLE)) == 1
         await engine.goals.withdraw_role("capture")
         await approved(engine, type="CAPTURE")
         await play_all(engine, READINESS)
-        assert len(await engine.list_tasks(kind=ROLE)) == 1
+        assert len(await engine.kernel.reads.list_tasks(kind=ROLE)) == 1
 
 
 @pytest.mark.parametrize(("roles", "warns"), [(["capture"], True), (["capture", "readiness"], False), (None, False)])
@@ -234,7 +234,7 @@ async def test_a_role_holds_an_approved_objective_until_it_has_run(
         )
         assert await take(engine, SCHEDULE) is None
         assert "waits for the role capture" in (await engine.goals.objectives.show(made.objective_id)).why
-        (waiting,) = await engine.list_tasks(kind=ROLE)
+        (waiting,) = await engine.kernel.reads.list_tasks(kind=ROLE)
         assert waiting.name == "capture/CAPTURE"
         await play(engine, ROLE, result)
         objective = await engine.goals.objectives.get(made.objective_id)

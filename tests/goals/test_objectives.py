@@ -430,7 +430,7 @@ async def test_handlers_run_in_threads_and_report_progress(engine: Engine):
 
     trail = await worked(engine, await approved(engine))
     assert trail.objective.status == "DONE"
-    (task,) = await engine.list_tasks(kind=RUN)
+    (task,) = await engine.kernel.reads.list_tasks(kind=RUN)
     assert [line.message for line in await engine.kernel.reads.list_lines(task.id)] == ["a line"]
 
 
@@ -546,7 +546,7 @@ async def test_canceling_the_task_of_a_workorder_fails_the_workorder(engine: Eng
     made = await approved(engine)
     async with engine.worker():
         await asyncio.wait_for(started.wait(), BOUND)
-        (task,) = await engine.list_tasks(kind=RUN, states=("running",))
+        (task,) = await engine.kernel.reads.list_tasks(kind=RUN, states=("running",))
         await engine.cancel(task.id, actor="bea", reason="changed my mind")
         (trail,) = await ended(engine, made)
     first, second = trail.workorders
@@ -563,7 +563,7 @@ async def test_the_other_roles_tasks_are_not_canceled(small: Engine, kind: str):
         if earlier == kind:
             break
         await play(small, earlier, result)
-    task = next(task for task in await small.list_tasks(kind=kind) if not task.finished)
+    task = next(task for task in await small.kernel.reads.list_tasks(kind=kind) if not task.finished)
     with pytest.raises(Refused, match="treadle objectives"):
         await small.cancel(task.id)
     await finish(small)
@@ -591,7 +591,7 @@ async def test_without_a_topology_work_waits_for_a_role(url: str, tmp_path: Path
         made = await engine.goals.objectives.add("Do it", actor="ada")
         await engine.goals.objectives.approve(made.objective_id, actor="ada")
         async with engine.worker():
-            (task, *_) = await engine.list_tasks(kind=READINESS)
+            (task, *_) = await engine.kernel.reads.list_tasks(kind=READINESS)
             reason = await engine.why(task.id)
             assert reason.code == "no_worker"
             assert "no live worker plays the role goal.readiness in list engine" in reason.text
@@ -666,7 +666,7 @@ async def test_a_reviewer_that_requests_an_approval_fails(small: Engine, tmp_pat
     async with small.worker():
 
         async def failed() -> bool:
-            return [task.state for task in await small.list_tasks(kind=READINESS)] == ["failed"]
+            return [task.state for task in await small.kernel.reads.list_tasks(kind=READINESS)] == ["failed"]
 
         await until(failed)
     assert (await small.goals.objectives.get(made.objective_id)).status == "NEW"
@@ -695,7 +695,7 @@ async def test_workorders_wait_in_the_list_that_the_topology_names(small: Engine
     made = await approved(small)
     async with small.worker(task_lists=["night"]):
         await ended(small, made)
-    (task,) = await small.list_tasks(kind=RUN)
+    (task,) = await small.kernel.reads.list_tasks(kind=RUN)
     assert task.task_list == "night"
 
 
@@ -719,11 +719,11 @@ async def test_an_overdue_objective_gets_a_pause_state_once(url: str, tmp_path: 
                 return None not in found
 
             await until(flagged)
-            (task,) = [task for task in await engine.list_tasks(kind="goal.deadline") if not task.finished]
+            (task,) = [task for task in await engine.kernel.reads.list_tasks(kind="goal.deadline") if not task.finished]
             versions = task.claim_version
 
             async def looked_again() -> bool:
-                return (await engine.get_task(task.id)).claim_version >= versions + 2
+                return (await engine.kernel.reads.get_task(task.id)).claim_version >= versions + 2
 
             await until(looked_again)
         assert await count(engine, "pause_state") == 2
@@ -740,7 +740,7 @@ async def test_several_workers_share_one_deadline_monitor(small: Engine, tmp_pat
     use_topology(small, tmp_path, DEADLINES)
     async with small.worker(), small.worker():
         pass
-    assert len(await small.list_tasks(kind="goal.deadline")) == 1
+    assert len(await small.kernel.reads.list_tasks(kind="goal.deadline")) == 1
 
 
 # --- retention ---

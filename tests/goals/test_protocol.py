@@ -364,7 +364,7 @@ async def test_reprocessing_a_processed_event_is_a_no_op(engine: Engine) -> None
     repeated = await again(engine, task)
     await play(engine, SCHEDULE)
     assert await image(engine) == before
-    assert '"repeated":true' in ((await engine.get_task(repeated.id)).result or "")
+    assert '"repeated":true' in ((await engine.kernel.reads.get_task(repeated.id)).result or "")
 
 
 async def test_rerunning_the_scheduler_for_an_event_makes_no_second_workorder(engine: Engine) -> None:
@@ -401,7 +401,7 @@ async def test_rerunning_the_runner_for_an_executed_workorder_is_a_no_op(url: st
         made = await approved(engine)
         async with engine.worker():
             (trail,) = await ended(engine, made)
-            (task,) = await engine.list_tasks(kind=RUN)
+            (task,) = await engine.kernel.reads.list_tasks(kind=RUN)
             before = await image(engine)
             repeated = await again(engine, task)
             await engine.result(repeated.id, timeout=BOUND)

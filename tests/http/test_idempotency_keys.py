@@ -12,7 +12,7 @@ KEY = {"Idempotency-Key": "k"}
 
 
 async def count(stage: Stage) -> int:
-    return len(await stage.engine.list_tasks(limit=100))
+    return len(await stage.engine.kernel.reads.list_tasks(kind="handler", limit=100))
 
 
 async def test_a_repeated_request_is_replayed_without_creating_a_task(stage: Stage):

@@ -83,12 +83,12 @@ async def test_a_form_needs_the_token_of_its_page_and_returns_to_it(client, engi
     act = f"{where}/pause"
     assert act in page.text
     refused = await client.post(act, data={"csrf": "wrong"}, headers={"referer": HOST + where})
-    assert (await engine.get_task(task)).shown_state != "paused"
+    assert (await engine.kernel.reads.get_task(task)).shown_state != "paused"
     assert refused.status_code == 303
     done = await client.post(act, data={"csrf": csrf}, headers={"referer": HOST + where, "origin": HOST})
     assert (done.status_code, done.headers["location"]) == (303, where)
     assert f"path={PREFIX}" in done.headers["set-cookie"]
-    assert (await engine.get_task(task)).shown_state == "paused"
+    assert (await engine.kernel.reads.get_task(task)).shown_state == "paused"
     assert "ada" in [transition.actor for transition in await engine.kernel.store.log.list_transitions(task)]
     foreign = await client.post(act, data={"csrf": csrf}, headers={"origin": "https://evil.example"})
     assert foreign.status_code in (303, 403)

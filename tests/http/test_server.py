@@ -197,7 +197,7 @@ async def test_waiting_ends_when_the_caller_disconnects():
             finally:
                 ended.set()
 
-        engine.kernel.results.of_task = result  # type: ignore[method-assign,assignment]
+        engine.kernel.results.of = result  # type: ignore[method-assign,assignment]
         client = Client(server.url)
         made = await client.tasks.enqueue("greet")
         asking = asyncio.create_task(client.tasks.result(made.id, wait_for=60))

@@ -162,7 +162,7 @@ async def test_a_writer_without_a_claim_is_refused_after_a_concurrent_retry(engi
     before = await items(engine, "t")
 
     async def decide(record_id: str | None) -> dict[str, ThreadItem | None]:
-        if (await engine.get_task(task)).finished:
+        if (await engine.kernel.reads.get_task(task)).finished:
             await engine.retry(task)
         return dict.fromkeys((key for key, _ in before), None)
 

@@ -102,7 +102,7 @@ class Scene:
             try:
                 result = await engine.run_result(started, timeout=BOUND)
             except RunFailed:
-                code = json.loads((await engine.runs.get_run(started.id)).error or "{}")["code"]
+                code = json.loads((await engine.kernel.runs.get_run(started.id)).error or "{}")["code"]
             steps = await engine.kernel.store.runs.list_steps(started.id, None, 100)
             _, budget = await engine.kernel.run_reads.usage(started.id)
             return result, code, sorted(step.name for step in steps), budget

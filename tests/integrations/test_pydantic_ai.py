@@ -76,7 +76,7 @@ async def failure_of(engine: Engine, agent: Any, **options: Any) -> tuple[str, l
         with pytest.raises(RunFailed):
             await engine.run_result(started, timeout=BOUND)
         rows, budget = await engine.kernel.run_reads.usage(started.id)
-        error = (await engine.runs.get_run(started.id)).error
+        error = (await engine.kernel.runs.get_run(started.id)).error
         return json.loads(error or "{}")["code"], [row.cost_micros for row in rows], budget
 
 

@@ -54,7 +54,7 @@ async def test_sessions_of_an_attached_maker_start_work(postgres_url, postgres_s
         async with attach(async_sessionmaker(remote), engine, notify=True).begin() as session:
             other = await work(session).enqueue("charge", {"order": 3})
         await remote.dispose()
-        assert {task.id for task in await engine.list_tasks()} == {made.id, other.id}
+        assert {task.id for task in await engine.kernel.reads.list_tasks(kind="handler")} == {made.id, other.id}
     with pytest.raises(InvalidInput, match="attach"):
         work(sessionmaker()())
 

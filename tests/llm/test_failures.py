@@ -127,8 +127,14 @@ async def test_keys_are_in_no_log_event_error_repr_or_store(server, tmp_path: Pa
     async with desk(server, f"sqlite:///{path}", emit=events.append) as engine:
         assert (await run_of(engine))[1] == OUTPUTS
         _, error, run = await failure_of(engine)
-        said = [error, repr(engine.kernel.settings), repr(events), str(await engine.runs.get_run(run.id)), repr(vars(engine))]
-        said += [str(task) for task in await engine.list_tasks()]
+        said = [
+            error,
+            repr(engine.kernel.settings),
+            repr(events),
+            repr(await engine.kernel.runs.get_run(run.id)),
+            repr(vars(engine)),
+        ]
+        said += [repr(task) for task in await engine.kernel.reads.list_tasks(kind="handler")]
     stored = b"".join(each.read_bytes() for each in tmp_path.iterdir())  # noqa: ASYNC240
     assert server.keys == [KEY] * 4
     assert all(KEY not in text for text in [*said, caplog.text])

@@ -101,7 +101,7 @@ def test_without_handler_and_client_it_raises_and_names_the_facet(server):
     with Persistence("memory://", settings=Settings()) as persistence:
         with pytest.raises(RuntimeError, match=r"shop\.Ask"):
             runner_of(persistence).run("shop.Survey", {"topic": "x"}, CHAIN)
-        tasks = persistence.run(persistence.engine.list_tasks(states=("pending",)))
+        tasks = persistence.run(persistence.engine.kernel.reads.list_tasks(kind="handler", states=("pending",)))
         assert [task.name for task in tasks] == ["shop.Ask"]
 
 
@@ -121,7 +121,7 @@ def test_an_inline_task_is_held_so_that_no_worker_claims_it(server, tmp_path: Pa
     async def beside() -> None:
         async with desk(server, url) as engine:
             async with asyncio.timeout(BOUND):
-                while not (tasks := await engine.list_tasks(states=("running",))):  # noqa: ASYNC110
+                while not (tasks := await engine.kernel.reads.list_tasks(kind="handler", states=("running",))):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert [task.name for task in tasks] == ["desk.Summarize"]
             gate.set()
@@ -161,7 +161,7 @@ def test_tasks_of_a_runner_are_created_preclaimed(url):
 
         def look(payload: dict[str, Any]) -> dict[str, Any]:
             assert persistence.claim_task(["work.Item"]) is None
-            tasks = persistence.run(persistence.engine.list_tasks(states=("pending", "running")))
+            tasks = persistence.run(persistence.engine.kernel.reads.list_tasks(kind="handler", states=("pending", "running")))
             seen.append([(task.claim_version, task.owner_id is not None, task.attempt) for task in tasks])
             return {"n": payload["n"]}
 
@@ -176,7 +176,7 @@ def test_unhandled_tasks_are_released_unchanged(url):
         runner = runner_of(persistence, tool_registry=tools_of(lambda payload: {"n": payload["n"]}), max_dispatches=1)
         result = runner.run("work.Many", {"items": [1, 2, 3]}, MANY)
         assert result.status == "PAUSED"
-        tasks = persistence.run(persistence.engine.list_tasks(states=("pending", "running")))
+        tasks = persistence.run(persistence.engine.kernel.reads.list_tasks(kind="handler", states=("pending", "running")))
         assert [(task.owner_id, task.attempt, task.takeovers) for task in tasks] == [(None, 1, 0)] * 2
         assert persistence.claim_task(["work.Item"]) is not None
 
@@ -192,7 +192,11 @@ def test_a_run_paused_by_an_operator_is_released_until_it_is_resumed(url):
 
         result = runner_of(persistence, tool_registry=tools_of(work)).run("work.Many", {"items": [1, 2, 3]}, MANY)
         assert result.status == "PAUSED"
-        tasks = [task for task in persistence.run(engine.list_tasks(states=("paused", "running"))) if task.name == "work.Item"]
+        tasks = [
+            task
+            for task in persistence.run(engine.kernel.reads.list_tasks(kind="handler", states=("paused", "running")))
+            if task.name == "work.Item"
+        ]
         assert [(task.owner_id, task.shown_state, task.attempt) for task in tasks] == [(None, "paused", 1)] * 2
         persistence.run(engine.runs.resume(result.workflow_id))
         persistence.run(persistence.work_own_kinds())
@@ -205,7 +209,10 @@ def test_concurrent_runs_of_one_runner_keep_their_tasks_apart(url):
 
         def work(payload: dict[str, Any]) -> dict[str, Any]:
             meet.wait()
-            before = {task.id: task.wake_at for task in persistence.run(persistence.engine.list_tasks(states=("running",)))}
+            before = {
+                task.id: task.wake_at
+                for task in persistence.run(persistence.engine.kernel.reads.list_tasks(kind="handler", states=("running",)))
+            }
             until(lambda: _later(persistence, before))
             meet.wait()
             return {"n": payload["n"]}
@@ -224,7 +231,7 @@ def test_concurrent_runs_of_one_runner_keep_their_tasks_apart(url):
 
 def _later(persistence: Persistence, before: dict[str, Any]) -> bool:
     """Whether all leases have been renewed since."""
-    tasks = persistence.run(persistence.engine.list_tasks(states=("running",)))
+    tasks = persistence.run(persistence.engine.kernel.reads.list_tasks(kind="handler", states=("running",)))
     return all(task.wake_at > before[task.id] for task in tasks if task.id in before)
 
 
@@ -233,7 +240,7 @@ def test_leases_of_queued_tasks_are_renewed_too(url):
     with Persistence(url, settings=Settings(lease=6.0)) as persistence:
 
         def ends() -> dict[str, int]:
-            tasks = persistence.run(persistence.engine.list_tasks(states=("running",)))
+            tasks = persistence.run(persistence.engine.kernel.reads.list_tasks(kind="handler", states=("running",)))
             return {task.id: task.wake_at or 0 for task in tasks}
 
         def wait(payload: dict[str, Any]) -> dict[str, Any]:
@@ -280,7 +287,7 @@ async def test_any_worker_with_prompts_continues_after_a_crash(server, tmp_path:
         await child.wait()
     async with desk(server, url) as engine:
         (run,) = await engine.kernel.run_reads.list_runs()
-        (task,) = await engine.list_tasks(states=("running",))
+        (task,) = await engine.kernel.reads.list_tasks(kind="handler", states=("running",))
         assert await engine.kernel.store.tasks.expire_leases_of([task.owner_id or ""]) == 1
         assert await engine.run_result(run.id, timeout=BOUND) == OUTPUTS
         (row,) = await engine.kernel.store.usage.list_requests(run.id)

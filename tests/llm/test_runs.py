@@ -44,7 +44,7 @@ async def failure_of(engine: Any, **options: Any) -> tuple[str, str, Any]:
     run = await engine.start_run(FLOW, "desk.Sort", {"letter": "x"}, **options)
     with pytest.raises(RunFailed):
         await engine.run_result(run, timeout=BOUND)
-    (task,) = [task for task in await engine.list_tasks(states=("failed",)) if task.run_id == run.id]
+    (task,) = [task for task in await engine.kernel.reads.list_tasks(kind="handler", states=("failed",)) if task.run_id == run.id]
     return task.error_code, task.error, run
 
 
@@ -104,7 +104,7 @@ async def test_a_run_that_exhausts_its_budget_reports_it(server):
         assert "may spend $0.008" in error
         (row,) = await engine.kernel.store.usage.list_requests(run.id)
         assert (row.state, row.cost_micros) == ("settled", 4600)
-        failed = await engine.runs.get_run(run.id)
+        failed = await engine.kernel.runs.get_run(run.id)
         assert "budget_exhausted" in (failed.error or "")
     assert len(server.requests) == 1
 
@@ -240,14 +240,14 @@ async def test_two_workers_on_one_run_never_spend_more_than_its_budget(server, u
     async with desk(server, url) as one, desk(server, url) as two:
         run = await one.start_run([("desk.afl", many)], "desk.SortAll", {"letters": list("abcdef")}, budget=0.05)
         async with asyncio.timeout(BOUND):
-            while len(await two.list_tasks(states=("failed",))) < 4:  # noqa: ASYNC110
+            while len(await two.kernel.reads.list_tasks(kind="handler", states=("failed",))) < 4:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         held = await one.kernel.store.usage.find_budget(run.id)
         gate.set()
         with pytest.raises(RunFailed, match="may spend"):
             await one.run_result(run, timeout=BOUND)
         budget, rows = await two.kernel.store.usage.find_budget(run.id), await two.kernel.store.usage.list_requests(run.id)
-        failed = await two.list_tasks(states=("failed",))
+        failed = await two.kernel.reads.list_tasks(kind="handler", states=("failed",))
     assert {task.error_code for task in failed} == {"budget_exhausted"}
     assert (len(server.requests), len(rows), len(failed)) == (2, 2, 4)
     assert (40_000 < held.committed_micros <= 50_000, budget.committed_micros) == (True, total(rows).cost_micros)

@@ -140,10 +140,10 @@ class _Waits:
 
     def __init__(self, engine: Any) -> None:
         self.begun = asyncio.Event()
-        wait = engine.kernel.results.of_run
+        wait = engine.kernel.results.of
 
         async def told_of(*args: Any, **options: Any) -> Any:
             self.begun.set()
             return await wait(*args, **options)
 
-        engine.kernel.results.of_run = told_of
+        engine.kernel.results.of = told_of

@@ -57,7 +57,7 @@ async def test_a_canceled_wait_leaves_the_run_as_it_is(way: str) -> None:
                 await heard.first.wait()
                 group.cancel_scope.cancel()
         assert heard.all[0] == (0.0, 50.0, "shop.Buy: shop.Price: waiting for a worker")
-        assert (await engine.runs.get_run(run_id)).state == "running"
+        assert (await engine.kernel.runs.get_run(run_id)).state == "running"
         async with engine.worker():
             ended = told(await client.call_tool("run_outputs", {"run_id": run_id, "wait_for": 30}))
         assert ended["outputs"] == {"total": 10.0}

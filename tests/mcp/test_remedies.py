@@ -107,7 +107,7 @@ async def test_a_holder_that_may_hang_is_named_with_its_age_and_can_be_canceled(
     async with engine:
         holder = await engine.enqueue("shop.Hang", {}, limit_key="till", limit=1)
         waiting = await engine.enqueue("shop.Pay", {"n": 1}, limit_key="till", limit=1)
-        await engine.kernel.store.tasks.claim([(await engine.get_task(holder.id)).queue_id], "somebody", 60_000, 1)
+        await engine.kernel.store.tasks.claim([(await engine.kernel.reads.get_task(holder.id)).queue_id], "somebody", 60_000, 1)
         assert "(running for 0 ms)" in (await engine.why(waiting)).text
         assert "tasks cancel" not in (await engine.why(waiting)).text
         clock.advance(HANGS_AFTER / 1000)
@@ -176,7 +176,7 @@ async def test_a_run_that_ends_while_it_is_read_is_not_stuck(monkeypatch: pytest
     async with session(engine) as client:
         failed = {"source": BROKEN, "workflow_name": "shop.Buy", "inputs": {"n": 13}}
         run_id = told(await client.call_tool("afl_execute_workflow", failed))["run_id"]
-        runs = engine.kernel.run_services.runs
+        runs = engine.kernel.runs
         retry = runs.retry
 
         async def slow_retry(*arguments: Any, **named: Any) -> Any:

@@ -96,7 +96,7 @@ async def test_a_trace_leads_from_the_caller_through_handlers_to_the_settle(scen
     for above, below in pairwise(chain):
         assert parent_of(spans[below]) == id_of(spans[above]), (above, below)
     assert len({trace_of(spans[name]) for name in chain}) == 1
-    assert (await engine.get_task(task)).trace_id == format(trace_of(spans["caller"]), "032x")
+    assert (await engine.kernel.reads.get_task(task)).trace_id == format(trace_of(spans["caller"]), "032x")
     assert spans["enqueue outer"].kind is api.SpanKind.PRODUCER
     assert spans["execute outer"].kind is api.SpanKind.CONSUMER
     settles = {parent_of(span): span for span in scene.spans("settle")}
@@ -198,7 +198,7 @@ async def test_a_request_that_brings_a_trace_is_continued(scene: Scene):
     trace_id, span_id = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     with scene.engine.kernel.telemetry.continuing({"Traceparent": f"00-{trace_id}-{span_id}-01"}):
         task = await scene.engine.enqueue("x")
-    assert (await scene.engine.get_task(task)).trace_id == trace_id
+    assert (await scene.engine.kernel.reads.get_task(task)).trace_id == trace_id
     enqueue = scene.span("enqueue x")
     assert (trace_of(enqueue), parent_of(enqueue)) == (int(trace_id, 16), int(span_id, 16))
     with scene.engine.kernel.telemetry.continuing({"traceparent": "nonsense"}):

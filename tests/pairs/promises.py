@@ -136,7 +136,7 @@ async def _check_item(story: Story, item: Item) -> None:
             wrong(f"{item.key} is lost")
             return
         state, error = run.state, run.error
-        result = await engine.runs.outputs(run) if state == "completed" else None
+        result = await engine.kernel.runs.outputs(run) if state == "completed" else None
         if case.kind != "workflow" and state == "completed":
             result = result["result"]
     else:

@@ -60,7 +60,7 @@ async def test_on_postgresql_both_are_stored_or_neither(postgres_url: str, postg
             with pytest.raises(Aborted):
                 await aborted_in(connection, program)
             assert [row["id"] for row in await connection.fetch("select id from shop_orders")] == [17]
-            (task,) = await program.engine.list_tasks()
+            (task,) = await program.engine.kernel.reads.list_tasks(kind="handler")
             assert await program.engine.kernel.value_store.unpack(task.payload) == {"order": 17}
     finally:
         await connection.execute(f"drop schema {postgres_schema}_shop cascade")

@@ -158,10 +158,10 @@ async def run_once(program: Program, dies_at: int | None, *, after: bool, warm: 
                 commits += process.committer.count
                 process = scene.process(warm=warm)
                 scene.clock.advance(LEASE_FOR / 1000)
-            if (await scene.engine.runs.get_run(started.id)).finished:
+            if (await scene.engine.kernel.runs.get_run(started.id)).finished:
                 break
             scene.clock.advance(1)
-        if not (await scene.engine.runs.get_run(started.id)).finished:
+        if not (await scene.engine.kernel.runs.get_run(started.id)).finished:
             said = [
                 await scene.steps(started.id),
                 await process.live(started.id),

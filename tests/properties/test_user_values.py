@@ -447,10 +447,10 @@ class Scene:
             assert (await engine.why(run_id)).text
         else:
             task_id = (await engine.enqueue(name)).id
-            task = await self._settled(lambda: engine.get_task(task_id))
+            task = await self._settled(lambda: engine.kernel.reads.get_task(task_id))
             if name == "poll" and not task.finished:
                 await engine.kernel.external_jobs.poll_now(task_id, actor="test")
-                task = await self._settled(lambda: engine.get_task(task_id), 2)
+                task = await self._settled(lambda: engine.kernel.reads.get_task(task_id), 2)
             assert (await engine.why(task_id)).text
         assert task.takeovers == 0
         if task.state == "failed":
@@ -458,7 +458,7 @@ class Scene:
             assert error["message"]
             assert task.error_code
             assert task.error_code != "takeovers_exhausted"
-        await engine.list_tasks(limit=5)
+        await engine.kernel.reads.list_tasks(kind="handler", limit=5)
         await engine.kernel.external_jobs.list()
         if not task.finished:
             await engine.cancel(task.id) if task.run_id is None else await engine.runs.cancel(task.run_id)

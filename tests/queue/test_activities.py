@@ -30,7 +30,7 @@ async def test_each_count_of_a_list_has_a_query_for_its_tasks(store: str, reques
         ]
         await engine.kernel.queue.pause(paused.id)
         await engine.cancel(done.id)
-        queue_id = (await engine.get_task(first.id)).queue_id
+        queue_id = (await engine.kernel.reads.get_task(first.id)).queue_id
         (claimed,) = await engine.kernel.store.tasks.claim([queue_id], "somebody", 60_000, 1)
         ready = await engine.enqueue("shop.Pay", {})
         (queue,) = (await api.lists.list()).lists[0].queues

@@ -76,7 +76,7 @@ async def test_a_canceled_claim_releases_its_tasks(url: str) -> None:
         (queue_id,) = await store.tasks.list_queues()
         slow.holding = True
         await interrupt(slow, asyncio.create_task(claim_tasks(store, [queue_id], "me", 60_000, 2)))
-        found = [await engine.get_task(each) for each in tasks]
+        found = [await engine.kernel.reads.get_task(each) for each in tasks]
         assert [(each.owner_id, each.attempt, each.takeovers) for each in found] == [(None, 1, 0)] * 3
         assert len(await store.tasks.claim([queue_id], "you", 60_000, 10)) == 3
         async with asyncio.timeout(BOUND):

@@ -56,7 +56,7 @@ async def test_runs_and_tasks_inherit_the_fairness_key():
                 if run_id == function.id:
                     runs.append(result["id"])
                 runs.append((await engine.runs.rerun(run_id)).id)
-                steps = await engine.runs.list_steps(run_id)
+                steps = await engine.kernel.runs.list_steps(run_id)
                 if run_id == continued.id:
                     runs.append(continued_id(run_id))
                 else:

@@ -62,7 +62,7 @@ async def test_a_batch_with_a_reused_key_stores_nothing(engine: Engine, at: int)
     batch.insert(at, spec(payload={"n": 2}))
     with pytest.raises(IdempotencyKeyReused, match=first.id):
         await engine.enqueue_many(batch)
-    assert [task.id for task in await engine.list_tasks()] == [first.id]
+    assert [task.id for task in await engine.kernel.reads.list_tasks(kind="handler")] == [first.id]
     batch[at] = spec()  # the keys of the refused batch are free, and a repeat is not a reuse
     made = await engine.enqueue_many(batch)
     assert [each.created for each in made] == [number != at for number in range(3)]
@@ -76,7 +76,7 @@ async def test_a_thousand_tasks_are_stored_together_and_more_in_order(engine: En
     new = [TaskSpec(name="a.B", idempotency_key=f"new{n}") for n in range(1500)]
     with pytest.raises(IdempotencyKeyReused, match=first.id):
         await engine.enqueue_many([*new[:999], spec(payload={"n": 2})])
-    assert len(await engine.list_tasks(limit=1000)) == 1
+    assert len(await engine.kernel.reads.list_tasks(kind="handler", limit=1000)) == 1
     with pytest.raises(IdempotencyKeyReused, match=first.id):
         await engine.enqueue_many([*new, spec(payload={"n": 2})])
     made = await engine.enqueue_many(new)  # with keys, the call can be repeated
@@ -89,10 +89,10 @@ async def test_a_key_that_a_batch_uses_twice_is_rejected_for_different_requests_
     for change in DIFFERENT:
         with pytest.raises(IdempotencyKeyReused):
             await engine.enqueue_many([other, spec(), spec(**change)])
-    assert await engine.list_tasks() == []
+    assert await engine.kernel.reads.list_tasks(kind="handler") == []
     one, two, three = await engine.enqueue_many([spec(), other, spec()])
     assert (one.created, two.created, three) == (True, True, (one.id, False))
-    assert len(await engine.list_tasks()) == 2
+    assert len(await engine.kernel.reads.list_tasks(kind="handler")) == 2
 
 
 async def test_concurrent_batches_with_shared_keys_store_each_key_once(engine: Engine) -> None:
@@ -103,7 +103,7 @@ async def test_concurrent_batches_with_shared_keys_store_each_key_once(engine: E
     done = [each for each in found if isinstance(each, list)]
     assert len(done) == 3
     assert all(isinstance(each, list | IdempotencyKeyReused) for each in found)
-    assert {task.id for task in await engine.list_tasks()} == {each.id for each in done[0]}
+    assert {task.id for task in await engine.kernel.reads.list_tasks(kind="handler")} == {each.id for each in done[0]}
     assert all([each.id for each in batch] == [each.id for each in done[0]] for batch in done)
 
 

@@ -170,7 +170,7 @@ async def test_handlers_declare_the_key_that_they_share(kind: str, request: pyte
                 states = [""]
                 while states.count("completed") < 3:
                     await asyncio.sleep(0.01)
-                    states = [(await engine.get_task(task.id)).shown_state for task in tasks]
+                    states = [(await engine.kernel.reads.get_task(task.id)).shown_state for task in tasks]
             assert sorted(states) == ["completed"] * 3 + ["pending"] * 3
             assert len(done) == 3
             waiting = next(task for task, state in zip(tasks, states, strict=True) if state == "pending")

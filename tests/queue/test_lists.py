@@ -111,7 +111,7 @@ async def test_why_names_the_tasks_that_hold_the_limit(engine: Engine) -> None:
 async def test_why_of_a_delayed_task_with_a_limit_is_delayed(engine: Engine) -> None:
     task = await engine.enqueue("work", limit_key="k", limit=1, delay=60)
     assert (await engine.why(task)).code == "delayed"
-    assert (await engine.get_task(task)).shown_state == "pending"
+    assert (await engine.kernel.reads.get_task(task)).shown_state == "pending"
     (depth,) = await engine.kernel.reads.list_depths()
     assert (depth.ready, depth.waiting, depth.blocked) == (0, 1, 0)
 
@@ -155,7 +155,7 @@ async def test_a_full_backlog_refuses_only_its_own_callers(engine: Engine) -> No
     refused = [answer for answer in answers if isinstance(answer, BaseException)]
     assert len(refused) == 4
     assert all(isinstance(error, BacklogFull) and error.code == "backlog_full" for error in refused)
-    assert len(await engine.list_tasks(name="other")) == 9
+    assert len(await engine.kernel.reads.list_tasks(kind="handler", name="other")) == 9
 
 
 async def test_a_paused_list_continues_on_resume(engine: Engine) -> None:
@@ -202,12 +202,12 @@ async def test_unserved_tasks_wait_or_are_ignored_by_the_policy_of_their_list(en
     async with engine.worker():
         with pytest.raises(TaskIgnored):
             await engine.result(task, timeout=BOUND)
-    ended = await engine.get_task(task)
+    ended = await engine.kernel.reads.get_task(task)
     assert (ended.state, ended.transition, ended.error_code) == ("ignored", "ignore", "no_handler")
-    assert not (await engine.get_task(waits)).finished
+    assert not (await engine.kernel.reads.get_task(waits)).finished
     assert (await engine.kernel.verify()).holds
     await engine.retry(task)
-    assert (await engine.get_task(task)).state == "pending"
+    assert (await engine.kernel.reads.get_task(task)).state == "pending"
 
 
 async def test_an_unserved_step_fails_where_its_list_ignores_such_tasks(engine: Engine) -> None:
@@ -225,7 +225,7 @@ async def test_an_unserved_step_fails_where_its_list_ignores_such_tasks(engine: 
     async with engine.worker():
         with pytest.raises(Exception, match="handler"):
             await engine.run_result(run, timeout=BOUND)
-    assert (await engine.runs.get_run(run.id)).state == "failed"
+    assert (await engine.kernel.runs.get_run(run.id)).state == "failed"
 
 
 async def test_a_task_that_another_live_server_serves_is_not_ignored(shared_url: str) -> None:

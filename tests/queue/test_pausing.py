@@ -38,12 +38,12 @@ async def test_an_attempt_in_progress_ends_and_an_unfinished_task_is_paused(engi
             await started.get()
         for task in (ends, fails):
             await engine.pause(task, actor="ann", reason="the bank is closed")
-            assert (await engine.get_task(task)).shown_state == "paused"
+            assert (await engine.kernel.reads.get_task(task)).shown_state == "paused"
             why = (await engine.kernel.reads.why(task)).text
             assert why.startswith("paused: the bank is closed; its attempt in progress may end; resume")
         go.set()
         assert await engine.result(ends) == {"n": 1}
-        while (held := await engine.get_task(fails)).owner_id is not None:  # noqa: ASYNC110
+        while (held := await engine.kernel.reads.get_task(fails)).owner_id is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert (held.shown_state, held.failures) == ("paused", 1)
         await engine.resume(fails)
@@ -70,7 +70,7 @@ async def test_an_interrupted_attempt_stops_and_is_repeated_after_the_resume(eng
         await started.wait()
         await engine.pause(task, interrupt=True)
         await stopped.wait()
-        held = await engine.get_task(task)
+        held = await engine.kernel.reads.get_task(task)
         assert (held.shown_state, held.owner_id, held.attempt, held.failures) == ("paused", None, 2, 0)
         await engine.resume(task)
         assert await engine.result(task) == {"n": 2}
@@ -91,7 +91,7 @@ async def test_a_pause_of_an_attempt_in_progress_can_be_taken_back(engine: Engin
         await started.wait()
         await engine.pause(task)
         await engine.resume(task)
-        assert (await engine.get_task(task)).shown_state == "running"
+        assert (await engine.kernel.reads.get_task(task)).shown_state == "running"
         go.set()
         assert await engine.result(task) == {}
 

@@ -79,12 +79,12 @@ async def test_a_schedule_tags_its_tasks_and_a_backfill_is_listed_by_creation() 
     async with make_engine("memory://") as engine:
         await engine.schedules.create("nightly", cron="0 3 * * *", task="report", tags={"source": "nightly"})
         first = await engine.enqueue("report")
-        created_at = (await engine.get_task(first)).created_at
+        created_at = (await engine.kernel.reads.get_task(first)).created_at
         while await engine.kernel.store.now() == created_at:
             pass  # tasks of the same millisecond are listed by their ids
         started = await engine.schedules.backfill("nightly", datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
         assert {len(await tags_of(engine, each.id)) for each in started.started} == {1}
-        listed = [task.id for task in await engine.list_tasks()]
+        listed = [task.id for task in await engine.kernel.reads.list_tasks(kind="handler")]
         assert listed[-1] == first.id
         assert len(listed) == 1 + len(started.started)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.engines import ALL, make_engine, url_of
 from tests.limits import BOUND
 
-from treadle import Context, Engine, Enqueued, NonRetryable, RetryPolicy, TaskCanceled, TaskFailed, TaskSpec
+from treadle import Context, Engine, NonRetryable, RetryPolicy, TaskCanceled, TaskFailed, TaskSpec
 from treadle.kernel.store.units import Finish
 from treadle.model.clock import as_text
 from treadle.model.errors import IllegalTransition, InvalidInput, RetriesUsedUp
@@ -55,7 +55,7 @@ async def test_a_task_is_stored_run_and_its_result_returned(engine: Engine) -> N
         result = await engine.result(task, timeout=BOUND)
         assert result == {"greeting": "grüß dich \N{ROCKET}", "n": [1, 2.5, None, True, {"a": {}}]}
         assert await engine.result(task.id) == result
-    stored = await engine.get_task(task)
+    stored = await engine.kernel.reads.get_task(task)
     assert (stored.state, stored.attempt, stored.failures) == ("completed", 1, 0)
 
 
@@ -70,7 +70,7 @@ async def test_failures_are_retried_and_counted(engine: Engine) -> None:
     async with engine.worker():
         task = await engine.enqueue("flaky")
         assert await engine.result(task, timeout=BOUND) == {"attempt": 3}
-    assert (await engine.get_task(task)).failures == 2
+    assert (await engine.kernel.reads.get_task(task)).failures == 2
     assert [transition.transition for transition in await engine.kernel.reads.list_transitions(task.id)] == [
         "retry",
         "retry",
@@ -91,7 +91,7 @@ async def test_a_timeout_of_the_wait_does_not_end_the_task(engine: Engine) -> No
     task = await engine.enqueue("echo")
     with pytest.raises(TimeoutError):
         await engine.result(task, timeout=0.01)
-    assert (await engine.get_task(task)).state == "pending"
+    assert (await engine.kernel.reads.get_task(task)).state == "pending"
 
 
 async def test_many_tasks_are_stored_in_order(engine: Engine) -> None:
@@ -108,7 +108,7 @@ async def test_many_tasks_are_stored_in_order(engine: Engine) -> None:
 async def test_a_live_unique_key_gives_the_task_that_has_it(engine: Engine) -> None:
     first = await engine.enqueue("echo", {"n": 1}, unique_key="invoice-7")
     again = await engine.enqueue("echo", {"n": 2}, unique_key="invoice-7")
-    assert again == Enqueued(first.id, created=False)
+    assert (again.id, again.created) == (first.id, False)
     other = await engine.enqueue("echo", {"n": 3}, unique_key="invoice-8")
     assert other.created
     in_one_go = await engine.enqueue_many([TaskSpec(name="echo", unique_key=key) for key in ("new", "invoice-7", "new")])
@@ -137,9 +137,9 @@ async def test_a_task_with_a_delay_waits_for_it(engine: Engine, how: str) -> Non
     assert (await engine.why(task)).code == "delayed"
     async with engine.worker():
         await engine.result(task, timeout=BOUND)
-        assert (await engine.get_task(task)).claimed_at >= now + 300
-        assert (await engine.get_task(later)).state == "pending"
-    assert f"not due before {as_text((await engine.get_task(later)).wake_at)}" in (await engine.why(later)).text
+        assert (await engine.kernel.reads.get_task(task)).claimed_at >= now + 300
+        assert (await engine.kernel.reads.get_task(later)).state == "pending"
+    assert f"not due before {as_text((await engine.kernel.reads.get_task(later)).wake_at)}" in (await engine.why(later)).text
 
 
 async def test_smaller_priorities_run_first(engine: Engine) -> None:
@@ -161,9 +161,9 @@ async def test_a_worker_serves_the_lists_it_is_given(engine: Engine) -> None:
     default = await engine.enqueue("echo")
     async with engine.worker(task_lists="mail"):
         await engine.result(mail, timeout=BOUND)
-        assert (await engine.get_task(default)).claim_version == 0
+        assert (await engine.kernel.reads.get_task(default)).claim_version == 0
         assert (await engine.why(default)).code == "no_worker"
-    assert [task.id for task in await engine.list_tasks(task_list="mail")] == [mail.id]
+    assert [task.id for task in await engine.kernel.reads.list_tasks(kind="handler", task_list="mail")] == [mail.id]
 
 
 async def test_a_task_that_waits_can_be_canceled_and_retried(engine: Engine) -> None:
@@ -212,7 +212,7 @@ async def test_a_failed_task_is_in_the_dead_letters_until_it_is_retried(engine: 
         task = await engine.enqueue("flaky", retry=0)
         with pytest.raises(TaskFailed):
             await engine.result(task, timeout=BOUND)
-        assert [each.id for each in await engine.list_tasks(states=("failed",))] == [task.id]
+        assert [each.id for each in await engine.kernel.reads.list_tasks(kind="handler", states=("failed",))] == [task.id]
         await engine.retry(task)
         with pytest.raises(TaskFailed):
             await engine.result(task, timeout=BOUND)
@@ -227,14 +227,14 @@ async def test_a_failed_task_is_tried_again_by_its_own_policy_until_that_is_used
             with pytest.raises(TaskFailed):
                 await engine.result(task, timeout=BOUND)
             await engine.kernel.queue.try_again(task.id, actor="ann")
-            assert (await engine.get_task(task)).failures == failures
+            assert (await engine.kernel.reads.get_task(task)).failures == failures
         with pytest.raises(TaskFailed):
             await engine.result(task, timeout=BOUND)
         with pytest.raises(RetriesUsedUp, match="retried 2 time"):
             await engine.kernel.queue.try_again(task.id)
-        assert (await engine.get_task(task)).state == "failed"
+        assert (await engine.kernel.reads.get_task(task)).state == "failed"
         await engine.retry(task)
-        assert (await engine.get_task(task)).failures == 0
+        assert (await engine.kernel.reads.get_task(task)).failures == 0
         with pytest.raises(TaskFailed):
             await engine.result(task, timeout=BOUND)
     assert (await engine.kernel.verify()).holds
@@ -269,7 +269,7 @@ async def test_enqueueing_an_existing_id_is_a_no_op(engine: Engine) -> None:
     async with engine.worker():
         await engine.result(spec.id or "", timeout=BOUND)
     await engine.enqueue_many([spec])
-    assert [(task.id, task.state) for task in await engine.list_tasks()] == [(spec.id, "completed")]
+    assert [(task.id, task.state) for task in await engine.kernel.reads.list_tasks(kind="handler")] == [(spec.id, "completed")]
     with pytest.raises(InvalidInput):
         await engine.enqueue_many([TaskSpec(name="echo", id="no id")])
 
@@ -278,11 +278,11 @@ async def test_a_paused_task_waits_for_an_operator(engine: Engine) -> None:
     task = await engine.enqueue("echo")
     await engine.pause(task)
     assert (await engine.why(task)).code == "paused"
-    assert [each.id for each in await engine.list_tasks(states=("paused",))] == [task.id]
+    assert [each.id for each in await engine.kernel.reads.list_tasks(kind="handler", states=("paused",))] == [task.id]
     async with engine.worker():
         probe = await engine.enqueue("echo")
         await engine.result(probe, timeout=BOUND)
-        assert (await engine.get_task(task)).claim_version == 0
+        assert (await engine.kernel.reads.get_task(task)).claim_version == 0
         await engine.resume(task)
         await engine.result(task, timeout=BOUND)
 
@@ -290,20 +290,20 @@ async def test_a_paused_task_waits_for_an_operator(engine: Engine) -> None:
 async def test_tasks_are_listed_newest_first_page_by_page(engine: Engine) -> None:
     tasks = await engine.enqueue_many([TaskSpec(name="echo" if number % 2 else "broken") for number in range(10)])
     ids = [task.id for task in reversed(tasks)]
-    page = await engine.list_tasks(limit=4)
+    page = await engine.kernel.reads.list_tasks(kind="handler", limit=4)
     assert [task.id for task in page] == ids[:4]
-    assert [task.id for task in await engine.list_tasks(limit=100, before_id=page[-1].id)] == ids[4:]
-    assert [task.id for task in await engine.list_tasks(name="echo")] == ids[0::2]
+    assert [task.id for task in await engine.kernel.reads.list_tasks(kind="handler", limit=100, before_id=page[-1].id)] == ids[4:]
+    assert [task.id for task in await engine.kernel.reads.list_tasks(kind="handler", name="echo")] == ids[0::2]
     async with engine.worker():
         for task in tasks[1::2]:
             await engine.result(task, timeout=BOUND)
-        assert {task.name for task in await engine.list_tasks(states=("completed",))} == {"echo"}
+        assert {task.name for task in await engine.kernel.reads.list_tasks(kind="handler", states=("completed",))} == {"echo"}
 
 
 async def test_a_task_past_its_deadline_fails_instead_of_running(engine: Engine) -> None:
     task = await engine.enqueue("echo", deadline=0.001)
 
-    deadline_at = (await engine.get_task(task)).deadline_at
+    deadline_at = (await engine.kernel.reads.get_task(task)).deadline_at
     assert deadline_at is not None
     async with asyncio.timeout(BOUND):
         while await engine.kernel.store.now() <= deadline_at:  # noqa: ASYNC110 - time is what is waited for
@@ -336,7 +336,7 @@ async def test_namespaces_do_not_see_one_another(url: str) -> None:
         pytest.skip("A database in memory belongs to one engine.")
     async with make_engine(url) as ours, make_engine(url, namespace="theirs") as theirs:
         task = await ours.enqueue("echo")
-        assert await theirs.list_tasks() == []
+        assert await theirs.kernel.reads.list_tasks(kind="handler") == []
         ran: list[str] = []
 
         @theirs.handler("echo")
@@ -347,4 +347,4 @@ async def test_namespaces_do_not_see_one_another(url: str) -> None:
             own = await theirs.enqueue("echo")
             await theirs.result(own, timeout=BOUND)
         assert ran == [own.id]
-        assert (await ours.get_task(task)).claim_version == 0
+        assert (await ours.kernel.reads.get_task(task)).claim_version == 0

@@ -87,7 +87,7 @@ async def test_reports_of_a_remote_worker_are_encoded_at_rest(tmp_path: Path) ->
         said = (worker_id, task_id, claimed.claim_version)
         await engine.kernel.remote_workers.progress(*said, 0.5, "half a gooseberry")
         await engine.kernel.remote_workers.partial(*said, {"half": "gooseberry"})
-        assert decode((await engine.get_task(task_id)).progress)["message"] == "half a gooseberry"
+        assert decode((await engine.kernel.reads.get_task(task_id)).progress)["message"] == "half a gooseberry"
     with contextlib.closing(sqlite3.connect(path)) as database:
         (texts,) = database.execute("select payload, progress, checkpoint from tasks where id = ?", (task_id,))
         for text in texts:

@@ -89,7 +89,7 @@ class Hands:
 
     async def states(self, run_id: str) -> dict[str, str]:
         """The last words of the states of all steps, by path (blocks by place)."""
-        rows = await self.engine.runs.list_steps(run_id)
+        rows = await self.engine.kernel.runs.list_steps(run_id)
         return {row.path if row.is_step else row.place: row.state.rpartition(".")[2] for row in rows}
 
     async def inbox(self, run_id: str) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ async def test_the_examples_give_their_outputs(url: str) -> None:
         outputs = {name: await engine.run_result(run, timeout=BOUND) for name, run in started.items()}
         assert outputs == {name: expected for name, _, _, expected, _ in CASES}
         for run in started.values():
-            status = await engine.runs.status(run.id)
+            status = await engine.kernel.runs.status(run.id)
             assert (status.status, status.success) == ("COMPLETED", True)
         report = await engine.kernel.verify()
     assert report.problems == ()
@@ -56,7 +56,7 @@ async def test_the_examples_give_their_outputs(url: str) -> None:
 async def test_e10_step_by_step(url: str) -> None:
     async with hands_on(url) as hands:
         run = await hands.engine.start_run(BAKE, "mill.Bake", {"kilos": 10})
-        status = await hands.engine.runs.status(run.id)
+        status = await hands.engine.kernel.runs.status(run.id)
         assert (status.status, status.success, status.outputs, status.error) == ("PAUSED", True, {}, None)
         (task,) = await hands.live(run.id)
         assert (task.name, task.state, await hands.payload(task)) == ("mill.Grind", "pending", {"kilos": 10, "fine": False})
@@ -65,7 +65,7 @@ async def test_e10_step_by_step(url: str) -> None:
         (task,) = await hands.live(run.id)
         assert await hands.payload(task) == {"kilos": 9, "fine": True}
         await hands.settle(await hands.claim_one(), {"flour": 8})
-        status = await hands.engine.runs.status(run.id)
+        status = await hands.engine.kernel.runs.status(run.id)
         assert (status.status, status.outputs, status.workflow_id) == ("COMPLETED", {"loaves": 16}, run.id)
         await hands.nothing_is_left(run.id)
 
@@ -83,12 +83,12 @@ async def test_e10_with_an_error_in_the_second_handler(url: str) -> None:
         run = await engine.start_run(BAKE, "mill.Bake", {"kilos": 10})
         with pytest.raises(RunFailed, match=r"Bake\.fine: handler failed: jammed$"):
             await engine.run_result(run, timeout=BOUND)
-        status = await engine.runs.status(run.id)
+        status = await engine.kernel.runs.status(run.id)
         assert (status.status, status.success, status.outputs) == ("ERROR", False, {})
         assert status.error == "Bake.fine: handler failed: jammed"
-        rows = {row.path if row.is_step else row.place: row for row in await engine.runs.list_steps(run.id)}
+        rows = {row.path if row.is_step else row.place: row for row in await engine.kernel.runs.list_steps(run.id)}
         ended = {place: row.state.rpartition(".")[2] for place, row in rows.items()}
         assert ended == {"Bake": "Error", "Bake/block-0": "Error", "Bake.coarse": "Complete", "Bake.fine": "Error"}
-        found = await engine.runs.get_run(run.id)
+        found = await engine.kernel.runs.get_run(run.id)
         assert found.failed_step_id == rows["Bake.fine"].id
         assert decode(found.error) == {"code": "ValueError", "message": "Bake.fine: handler failed: jammed"}

@@ -129,16 +129,16 @@ async def test_large_results_round_trip_in_separate_rows(kind: str, request: pyt
         listed = [list(range(5000)), {"@blob": "not a reference", "size": 1}, {"@value": 1}]
         await hands.work(lambda name, payload: {"text": payload["text"], "list": listed, "@blob": {"@blob": "x"}})
         assert await hands.engine.run_result(run) == {"out": f"{text}!", "list": [*listed, "end"]}
-        for row in await hands.engine.runs.list_steps(run.id):
+        for row in await hands.engine.kernel.runs.list_steps(run.id):
             values = {**row.params, **row.returns}
             assert all(isinstance(value, BlobRef) for name, value in values.items() if name in ("text", "out"))
-        rows = {row.path: row for row in await hands.engine.runs.list_steps(run.id)}
+        rows = {row.path: row for row in await hands.engine.kernel.runs.list_steps(run.id)}
         assert rows["Chain.a"].returns["@blob"] == {"@blob": "x"}
         for step in await hands.engine.kernel.store.runs.list_steps(run.id, None, 100):
             assert len(step.body) < 1500
-        for task in await hands.engine.list_tasks():
+        for task in await hands.engine.kernel.reads.list_tasks(kind="handler"):
             assert len(task.payload) + len(task.result or "") < 1000
-        found = await hands.engine.runs.get_run(run.id)
+        found = await hands.engine.kernel.runs.get_run(run.id)
         assert len(found.inputs) + len(found.outputs or "") < 1000
         await hands.nothing_is_left(run.id)
 
@@ -154,9 +154,9 @@ async def test_big_results_survive_pause_failure_and_agents(tmp_path: Path) -> N
         assert len(str(left)) < 1000
         await hands.engine.runs.resume(run.id)
         await hands.advance()
-        step = next(row for row in await hands.engine.runs.list_steps(run.id) if row.path == "Chain.b")
-        await hands.engine.runs.update_step(run.id, step.id, {"list": ["y" * 10_000]})
-        assert await hands.engine.runs.continue_step(run.id, step.id, {"text": text + "2"})
+        step = next(row for row in await hands.engine.kernel.runs.list_steps(run.id) if row.path == "Chain.b")
+        await hands.engine.kernel.runs.update_step(run.id, step.id, {"list": ["y" * 10_000]})
+        assert await hands.engine.kernel.runs.continue_step(run.id, step.id, {"text": text + "2"})
         task = await hands.claim_one()
         payload = await hands.payload(task)
         assert payload["text"] == text + "2!"
@@ -165,7 +165,7 @@ async def test_big_results_survive_pause_failure_and_agents(tmp_path: Path) -> N
         again = await hands.engine.runs.fork(run.id, step.id)
         (task,) = await hands.claim()
         assert (await hands.payload(task))["text"] == text + "1"
-        assert (await hands.engine.runs.get_run(again.id)).root_id == run.id
+        assert (await hands.engine.kernel.runs.get_run(again.id)).root_id == run.id
 
 
 async def test_handlers_get_big_values_whole() -> None:
@@ -208,7 +208,7 @@ async def test_nothing_of_a_run_is_stored_in_plain_text_when_there_is_a_codec(tm
         stored = "".join((tmp_path / name).read_bytes().decode("latin-1") for name in ("treadle.db", "treadle.db-wal"))
         await hands.work(lambda name, payload: {"text": payload["text"], "list": []})
         assert await engine.run_result(run) == {"out": f"{big}!", "list": [secret, "end"]}
-        forked = await engine.runs.fork(run.id, (await engine.runs.list_steps(run.id))[-1].id)
+        forked = await engine.runs.fork(run.id, (await engine.kernel.runs.list_steps(run.id))[-1].id)
         await hands.work(lambda name, payload: {"text": payload["text"], "list": []})
         assert (await engine.run_result(forked))["out"] == f"{big}!"
     assert b"secret".hex() in stored

@@ -128,7 +128,7 @@ async def program() -> AsyncIterator[Program]:
 
 async def test_a_retry_repeats_the_items_behind_the_failure_and_all_that_followed(program: Program) -> None:
     run_id = await program.start("Whole")
-    runs = program.env.engine.runs
+    runs = program.env.engine.kernel.runs
     await runs.retry(run_id)  # still broken: everything happens as before
     with pytest.raises(RunFailed):
         await program.env.result(run_id)
@@ -176,7 +176,7 @@ async def test_failures_collected_in_the_body_of_a_step_are_repeated(program: Pr
 async def test_a_failed_item_is_retried_by_its_task(program: Program) -> None:
     run_id = await program.start("Whole")
     engine = program.env.engine
-    failed = await engine.list_tasks(states=(TaskState.FAILED,), name="batch.Import", kind=HANDLER)
+    failed = await engine.kernel.reads.list_tasks(states=(TaskState.FAILED,), name="batch.Import", kind=HANDLER)
     assert len(failed) == 2
     program.broken = False
     await engine.retry(failed[0].id)
@@ -198,7 +198,7 @@ async def test_collected_failures_stay_if_the_run_failed_of_something_else(progr
 async def test_a_completed_run_keeps_its_collected_failures(program: Program) -> None:
     run_id = (await program.env.engine.start_run([("batch.afl", FLOW)], "Nightly", {"rows": ROWS})).id
     assert len((await program.env.result(run_id))["failed"]) == 2
-    (first, _) = await program.env.engine.list_tasks(states=(TaskState.FAILED,), kind=HANDLER)
+    (first, _) = await program.env.engine.kernel.reads.list_tasks(states=(TaskState.FAILED,), kind=HANDLER)
     with pytest.raises(Refused, match="`treadle runs fork"):
         await program.env.engine.retry(first.id)
     assert first.step_id is not None

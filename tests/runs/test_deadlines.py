@@ -66,7 +66,7 @@ def define(engine: Engine, began: asyncio.Event | None = None) -> None:
 
 async def until_finished(engine: Engine, run_id: str) -> Any:
     async with asyncio.timeout(BOUND):
-        while not (run := await engine.runs.get_run(run_id)).finished:  # noqa: ASYNC110 - the worker is in this process
+        while not (run := await engine.kernel.runs.get_run(run_id)).finished:  # noqa: ASYNC110 - the worker is in this process
             await asyncio.sleep(0.01)
     return run
 
@@ -116,7 +116,7 @@ async def test_the_end_of_a_run_removes_its_timer_in_the_same_commit():
         run = await engine.start_function("long", {}, deadline="2h")
         (timer,) = await timers(engine)
         assert timer.wake_at == clock.now() + 2 * FAR * 1000
-        stored = await engine.runs.get_run(run.id)
+        stored = await engine.kernel.runs.get_run(run.id)
         assert stored.deadline_at == timer.wake_at
         reason = await engine.why(run.id)
         assert "deadline at 20" in reason.text
@@ -139,7 +139,7 @@ async def test_a_deadline_passes_while_the_run_is_paused_and_while_no_worker_run
         async with engine.worker():
             for run in (paused, left):
                 assert (await until_finished(engine, run.id)).state == "canceled"
-            assert not (await engine.runs.get_run(later.id)).finished
+            assert not (await engine.kernel.runs.get_run(later.id)).finished
 
 
 async def test_a_timer_that_a_dying_worker_held_ends_the_run_later():
@@ -170,16 +170,16 @@ async def test_a_retry_has_no_deadline_and_a_rerun_has_the_default_again():
 
         define(engine)
         run = await engine.start_function("fails", {})
-        assert (await engine.runs.get_run(run.id)).deadline_at == clock.now() + 60_000
+        assert (await engine.kernel.runs.get_run(run.id)).deadline_at == clock.now() + 60_000
         other = await engine.start_function("quick", {}, deadline=5)
-        assert (await engine.runs.get_run(other.id)).deadline_at == clock.now() + 5_000
+        assert (await engine.kernel.runs.get_run(other.id)).deadline_at == clock.now() + 5_000
         async with engine.worker():
             assert (await until_finished(engine, run.id)).state == "failed"
         assert await timers(engine) == [] or all(decode(t.payload)["run_id"] != run.id for t in await timers(engine))
         await engine.runs.retry(run.id)
-        assert (await engine.runs.get_run(run.id)).deadline_at is None
+        assert (await engine.kernel.runs.get_run(run.id)).deadline_at is None
         again = await engine.runs.rerun(run.id)
-        assert (await engine.runs.get_run(again.id)).deadline_at == clock.now() + 60_000
+        assert (await engine.kernel.runs.get_run(again.id)).deadline_at == clock.now() + 60_000
 
 
 async def test_forks_have_the_default_deadline():
@@ -195,9 +195,9 @@ async def test_forks_have_the_default_deadline():
         async with engine.worker():
             await until_finished(engine, function.id)
         for run_id in (flow.id, function.id):
-            step = (await engine.runs.list_steps(run_id))[-1]
+            step = (await engine.kernel.runs.list_steps(run_id))[-1]
             fork = await engine.runs.fork(run_id, step.id)
-            assert (await engine.runs.get_run(fork.id)).deadline_at == clock.now() + 60_000
+            assert (await engine.kernel.runs.get_run(fork.id)).deadline_at == clock.now() + 60_000
             assert fork.id in {decode(timer.payload)["run_id"] for timer in await timers(engine)}
 
 

@@ -66,7 +66,7 @@ async def test_the_message_has_the_whole_path_through_items_and_facets(hands: Ha
     await hands.work(answer)
     with pytest.raises(RunFailed, match=r"Shop\[1\]\.place\.pay: handler failed: card declined$") as failed:
         await hands.engine.run_result(run)
-    row = await hands.engine.runs.get_step(run.id, failed.value.step_id or "")
+    row = await hands.engine.kernel.runs.get_step(run.id, failed.value.step_id or "")
     assert row.path == "Shop[1].place.pay"
     ended = await hands.states(run.id)
     assert {place: ended[place] for place in ("Shop[0].place", "Shop[1].place", "Shop[2].place", "Shop[3].place")} == {
@@ -78,8 +78,8 @@ async def test_the_message_has_the_whole_path_through_items_and_facets(hands: Ha
 async def test_retrying_the_root_repeats_all_failed_steps(hands: Hands) -> None:
     run = await hands.engine.start_run(NESTED, "Shop", {"orders": [1, -2, 3, -4]})
     await hands.work(answer)
-    root = next(row for row in await hands.engine.runs.list_steps(run.id) if row.parent_id is None)
-    await hands.engine.runs.retry(run.id, root.id)
+    root = next(row for row in await hands.engine.kernel.runs.list_steps(run.id) if row.parent_id is None)
+    await hands.engine.runs.retry(run.id, step=root.id)
     assert len(await hands.live(run.id)) == 2
     await hands.work(lambda name, payload: {"receipt": f"second {payload['amount']}"})
     assert await hands.engine.run_result(run) == {"receipts": ["r1", "second -2", "r3", "second -4"]}
@@ -151,8 +151,8 @@ async def test_a_caller_that_continues_a_step_with_a_misspelt_return_changes_not
     (task,) = await hands.live(run.id)
     for result in ({"recipt": "r1"}, {"receipt": "r1", "further": 1}):
         with pytest.raises(InvalidInput, match="It returns receipt: String"):
-            await hands.engine.runs.continue_step(run, task.step_id or "", result)
-    assert await hands.engine.runs.continue_step(run, task.step_id or "", {"receipt": "r1"})
+            await hands.engine.kernel.runs.continue_step(run, task.step_id or "", result)
+    assert await hands.engine.kernel.runs.continue_step(run, task.step_id or "", {"receipt": "r1"})
     assert await hands.engine.run_result(run, timeout=BOUND) == {"receipts": ["r1"]}
 
 
@@ -182,12 +182,12 @@ async def test_an_evaluator_that_breaks_loses_no_result(hands: Hands, monkeypatc
         for task in tasks:
             answered = await hands.settle(task, answer(task.name, await hands.payload(task)))
             assert answered.verdict is Verdict.DONE
-        ended = [await hands.engine.get_task(task.id) for task in tasks]
+        ended = [await hands.engine.kernel.reads.get_task(task.id) for task in tasks]
         assert [(task.state, decode(task.result)["receipt"]) for task in ended] == [
             ("completed", f"r{decode(task.payload)['amount']}") for task in tasks
         ]
         assert len(await hands.inbox(run.id)) == 3
-        assert (await hands.engine.runs.get_run(run.id)).state == "running"
+        assert (await hands.engine.kernel.runs.get_run(run.id)).state == "running"
         assert await hands.advance() == 3
     failed = await hands.engine.kernel.reads.list_tasks(states=("failed",), kind=ADVANCE)
     assert [(task.kind, task.error_code, "a bug" in (task.error or "")) for task in failed] == [
@@ -227,7 +227,7 @@ async def test_a_large_foreach_continues_on_resume_after_a_failed_expansion(hand
         await hands.advance()
     assert await hands.claim(ADVANCE) == []
     await hands.work(answer)
-    assert (await hands.engine.runs.get_run(run.id)).state == "running"
+    assert (await hands.engine.kernel.runs.get_run(run.id)).state == "running"
     await hands.engine.runs.resume(run.id)
     await hands.work(answer)
     assert len((await hands.engine.run_result(run))["receipts"]) == 1200

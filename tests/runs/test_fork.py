@@ -88,14 +88,14 @@ async def test_a_fork_from_any_row_has_the_same_result() -> None:
     async with hands_on("memory://") as hands:
         run_id, outputs = await finished(hands)
         assert set(outputs) == {"sum", "last", "note", "caught", "which", "linked"}
-        rows = await hands.engine.runs.list_steps(run_id)
+        rows = await hands.engine.kernel.runs.list_steps(run_id)
         assert {row.kind for row in rows} == set(StepKind) - {StepKind.SCHEMA}
         for row in rows:
             forked = await hands.engine.runs.fork(run_id, row.id)
-            assert (await hands.engine.runs.get_run(forked.id)).state == "running" or not await hands.live(forked.id)
+            assert (await hands.engine.kernel.runs.get_run(forked.id)).state == "running" or not await hands.live(forked.id)
             await hands.work(answer)
             assert await hands.engine.run_result(forked) == outputs, row.place
-            again = {each.place: each for each in await hands.engine.runs.list_steps(forked.id)}
+            again = {each.place: each for each in await hands.engine.kernel.runs.list_steps(forked.id)}
             assert again.keys() == {each.place for each in rows}, row.place
             for each in rows:
                 copy = again[each.place]
@@ -113,7 +113,7 @@ async def test_a_fork_from_any_row_of_a_run_in_any_state_has_the_same_result() -
         stops = 0
         while tasks := await hands.claim(HANDLER, SCRIPT, limit=1):
             stops += 1
-            rows = await hands.engine.runs.list_steps(run.id)
+            rows = await hands.engine.kernel.runs.list_steps(run.id)
             forks = [(await hands.engine.runs.fork(run.id, row.id), row.place) for row in rows[stops % 5 :: 5]]
             (task,) = tasks
             payload = await hands.payload(task)
@@ -141,7 +141,7 @@ async def drain_only(hands: Hands, run_id: str) -> None:
 async def test_a_fork_does_not_execute_kept_steps_again() -> None:
     async with hands_on("memory://") as hands:
         run_id, outputs = await finished(hands)
-        rows = {row.place: row for row in await hands.engine.runs.list_steps(run_id)}
+        rows = {row.place: row for row in await hands.engine.kernel.runs.list_steps(run_id)}
         asked: list[int] = []
 
         def remember(name: str, payload: dict[str, Any]) -> dict[str, Any]:
@@ -175,12 +175,12 @@ async def test_a_failed_item_outside_the_fork_stays_failed(place: str) -> None:
 
         run = await hands.engine.start_run(FLOW, None, INPUTS)
         await hands.work(fail_big)
-        rows = {row.place: row for row in await hands.engine.runs.list_steps(run.id)}
+        rows = {row.place: row for row in await hands.engine.kernel.runs.list_steps(run.id)}
         forked = await hands.engine.runs.fork(run.id, rows[place].id)
         await hands.work(answer)
-        found = await hands.engine.runs.status(forked.id)
+        found = await hands.engine.kernel.runs.status(forked.id)
         assert (found.status, found.error) == ("ERROR", "Everything.big: handler failed: too big")
         await hands.engine.runs.retry(forked.id)
         await hands.work(answer)
-        assert (await hands.engine.runs.status(forked.id)).status == "COMPLETED"
+        assert (await hands.engine.kernel.runs.status(forked.id)).status == "COMPLETED"
         await hands.nothing_is_left(forked.id)

@@ -60,11 +60,11 @@ def handler_of(name: str, called: list[str]) -> Callable[[dict[str, Any]], dict[
 async def test_a_fork_of_any_call_with_its_own_result_has_the_same_result_without_calling_it() -> None:
     async with hands_on("memory://") as hands:
         run_id, outputs = await finished(hands)
-        run = await hands.engine.runs.get_run(run_id)
+        run = await hands.engine.kernel.runs.get_run(run_id)
         api = Operations(hands.engine, Access("ann", frozenset(Scope))).runs
         program = await hands.engine.kernel.flows.program(run.flow_id)
         done = 0
-        for row in await hands.engine.runs.list_steps(run_id):
+        for row in await hands.engine.kernel.runs.list_steps(run_id):
             facet = program.find_facet(row.facet or "")
             if facet is None or not facet.is_event or not row.is_step or row.state is not State.STATEMENT_COMPLETE or row.error:
                 continue
@@ -73,7 +73,7 @@ async def test_a_fork_of_any_call_with_its_own_result_has_the_same_result_withou
             assert row.path not in [each.path for each in made]
             new_id = (await api.fork(run.id, row.id, result=result, replace=True)).id
             live = [task.step_id for task in await hands.live(new_id)]
-            again = {each.place: each for each in await hands.engine.runs.list_steps(new_id)}
+            again = {each.place: each for each in await hands.engine.kernel.runs.list_steps(new_id)}
             assert again[row.place].id not in live, row.place
             await hands.work(answer)
             assert await hands.engine.run_result(new_id) == outputs, row.place
@@ -191,9 +191,9 @@ async def test_a_replacing_fork_of_a_live_function_ends_it_without_cleanup_and_o
         price = next(each for each in await engine.kernel.functions.recorded(started.id) if each.name == "price")
         api = Operations(engine, Access("ann", frozenset(Scope))).runs
         if dies:  # after the new run is stored
-            run = await engine.runs.get_run(started.id)
+            run = await engine.kernel.runs.get_run(started.id)
             with monkeypatch.context() as patch:
-                patch.setattr(engine.runs, "cancel", die)
+                patch.setattr(engine.kernel.runs, "cancel", die)
                 with pytest.raises(KeyboardInterrupt):
                     await api.fork(run.id, price.id, replace=True)
         new_id = (await api.fork(started.id, price.id, replace=True)).id

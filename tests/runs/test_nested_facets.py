@@ -69,7 +69,7 @@ async def count(program: Program, urls: list[str]) -> tuple[int, Counts]:
                 total.writes + other.writes,
                 total.calls + other.calls,
             )
-        return (await hands[0].engine.kernel.run_services.runs.get_run(run.id)).steps, total
+        return (await hands[0].engine.kernel.runs.get_run(run.id)).steps, total
 
 
 @pytest.mark.parametrize("program", [tree(10), fan(10)], ids=["tree", "fan"])
@@ -149,10 +149,10 @@ async def test_an_endless_recursion_fails_its_run_with_its_tasks_and_nothing_els
         assert len(str(failed.value)) < 500
         assert await hands.live(late.id) == []
         assert len(await hands.live(other.id)) == 1
-        run = await engine.kernel.run_services.runs.get_run(late.id)
+        run = await engine.kernel.runs.get_run(late.id)
         assert run.steps < 250
         with pytest.raises(Refused, match="stopped at a limit; start it again"):
-            await engine.kernel.run_services.runs.retry(late.id)
+            await engine.kernel.runs.retry(late.id)
 
 
 async def test_the_limits_of_a_run_are_settings() -> None:

@@ -99,7 +99,7 @@ async def test_once_a_run_cannot_succeed_nothing_new_starts_and_one_retry_comple
     await hands.advance()
     assert await hands.claim() == []  # those that were ready are withdrawn
     await hands.settle(second, {"receipt": "kept"})
-    run = await hands.engine.runs.get_run(run_id)
+    run = await hands.engine.kernel.runs.get_run(run_id)
     assert run.state == "failed"
     assert "card declined" in (run.error or "")
     assert await dead(hands) == 1
@@ -141,7 +141,7 @@ async def test_a_withdrawn_step_is_shown_as_canceled_with_its_end(hands: Hands) 
     first, _ = await hands.claim(limit=2)
     await hands.fail(first)
     await hands.advance()
-    run = await hands.engine.runs.pause(run_id)
+    run = await hands.engine.kernel.runs.pause(run_id)
     steps, _ = await hands.engine.kernel.run_services.reads.page_steps(run)
     withdrawn = [step for step in steps if step.row.error is not None and step.row.error.stopped and step.row.is_step]
     assert [step.state for step in withdrawn] == ["canceled"]
@@ -155,7 +155,7 @@ async def test_a_run_may_finish_its_other_branches(hands: Hands) -> None:
     assert (await hands.engine.kernel.run_reads.why(run_id)).code == "will_fail"
     await hands.settle(second, {"receipt": "kept"})
     await hands.work(answer)
-    assert (await hands.engine.runs.get_run(run_id)).state == "failed"
+    assert (await hands.engine.kernel.runs.get_run(run_id)).state == "failed"
     assert (await hands.states(run_id))[f"Import[{await item(hands, second)}].twice"] == "Complete"
     with pytest.raises(InvalidInput, match="stop or finish"):
         await start(hands, "Import", {"items": []}, on_failure="wait")
@@ -198,7 +198,7 @@ async def test_a_retry_after_a_failed_catch_repeats_the_step_itself(hands: Hands
     await hands.fail(await hands.claim_one())
     assert await dead(hands) == 0
     await hands.fail(await hands.claim_one())
-    assert (await hands.engine.runs.get_run(run_id)).state == "failed"
+    assert (await hands.engine.kernel.runs.get_run(run_id)).state == "failed"
     assert await dead(hands) == 1
     await hands.engine.runs.retry(run_id)
     assert await dead(hands) == 0
@@ -213,17 +213,17 @@ async def test_a_handler_may_use_the_code_of_steps_that_did_not_start(hands: Han
     tasks = {task.name: task for task in await hands.claim()}
     pay = tasks["shop.Pay"]
     if by_agent:
-        assert await hands.engine.runs.fail_step(run_id, pay.step_id or "", problem)
+        assert await hands.engine.kernel.runs.fail_step(run_id, pay.step_id or "", problem)
     else:
         await hands.engine.kernel.run_services.settler.settle(pay, pay.claim, failure(problem))
     await hands.settle(tasks["shop.Ask"], {"receipt": "kept"})
     await hands.advance()
-    run = await hands.engine.runs.get_run(run_id)
+    run = await hands.engine.kernel.runs.get_run(run_id)
     assert (run.state, "Asked.pay" in (run.error or "")) == ("failed", True)
-    (row,) = [row for row in await hands.engine.runs.list_steps(run_id) if row.name == "pay"]
+    (row,) = [row for row in await hands.engine.kernel.runs.list_steps(run_id) if row.name == "pay"]
     assert row.status == "failed"
     await hands.nothing_is_left(run_id)
-    await hands.engine.runs.retry(run_id, row.id)
+    await hands.engine.runs.retry(run_id, step=row.id)
     await hands.work(answer)
     assert await hands.engine.run_result(run_id) == {"receipt": "keptr1"}
 
@@ -240,7 +240,7 @@ async def test_dead_letters_of_runs_are_retried_as_runs(hands: Hands) -> None:
     assert await dead(hands) == 0
     await hands.work(answer)
     for run_id in runs:
-        assert (await hands.engine.runs.get_run(run_id)).state == "completed"
+        assert (await hands.engine.kernel.runs.get_run(run_id)).state == "completed"
         assert [
             transition.actor
             for transition in await hands.engine.kernel.run_reads.list_transitions(run_id)
@@ -269,7 +269,7 @@ async def test_a_run_that_cannot_be_read_does_not_stop_the_retry_of_others(
     api = Operations(hands.engine, Access("ann", frozenset(Scope))).dead_letters
     done = await (api.retry(ids=[task.id for task in tasks]) if by_id else api.retry(everything=True))
     assert (done.matched, done.done, done.of_runs, done.passed_over) == (2, 1, 1, 1)
-    assert (await hands.engine.runs.get_run(sound)).state == "running"
+    assert (await hands.engine.kernel.runs.get_run(sound)).state == "running"
     with pytest.raises(type(error)):
         await api.retry(ids=[task.id for task in tasks if task.run_id == broken])
 
@@ -283,7 +283,7 @@ async def test_a_failure_during_the_retry_of_a_dead_letter_is_not_hidden(
     first, *late = await hands.claim(limit=2)
     if first_fails:
         await hands.fail(first)
-    runs = hands.engine.runs
+    runs = hands.engine.kernel.runs
     retry = runs.retry
 
     async def retry_and_fail(*arguments: Any, **options: Any) -> Any:
@@ -324,7 +324,7 @@ async def test_open_approval_requests_of_a_run_that_cannot_succeed_are_withdrawn
     await both.fail(pay)
     await both.advance()
     assert (await both.engine.kernel.approvals.get(approval.id)).state == "canceled"
-    assert (await both.engine.runs.get_run(run_id)).state == "failed"
+    assert (await both.engine.kernel.runs.get_run(run_id)).state == "failed"
     await both.nothing_is_left(run_id)
     await both.engine.runs.retry(run_id)
     await both.work(answer)
@@ -341,7 +341,7 @@ async def test_a_pending_approval_or_retry_is_withdrawn_when_the_run_fails(hands
         decided = settlement(asked, outcome, RetryPolicy(3))
         await hands.engine.kernel.run_services.settler.settle(asked, asked.claim, decided)
         await hands.advance()
-        assert (await hands.engine.runs.get_run(run_id)).state == "failed"
+        assert (await hands.engine.kernel.runs.get_run(run_id)).state == "failed"
         await hands.nothing_is_left(run_id)
 
 
@@ -353,7 +353,7 @@ async def test_no_approval_of_a_run_that_cannot_succeed_stays_open(
     run_id = await start(hands, "Asked", {"n": 1})
     tasks = {task.name: task for task in await hands.claim()}
     pay, asked = tasks["shop.Pay"], tasks["shop.Ask"]
-    advancer, runs = hands.engine.kernel.run_services.advancer, hands.engine.runs
+    advancer, runs = hands.engine.kernel.run_services.advancer, hands.engine.kernel.runs
     withdraw = advancer.withdraw
 
     async def no_rows(run: Run) -> tuple[()]:

@@ -99,7 +99,7 @@ async def test_a_function_that_sleeps_is_canceled_by_the_next_tick(engine: Engin
         await engine.schedules.pause("often")
         recent = (await engine.schedules.get("often")).recent
         first, second = [each for each in recent if each.id][:2]  # a tick that came late is listed without a run
-        assert (await engine.runs.get_run(first.id or "")).state == "canceled"
+        assert (await engine.kernel.runs.get_run(first.id or "")).state == "canceled"
         await engine.runs.cancel(second.id or "")
     assert (await engine.kernel.verify()).problems == ()
 
@@ -123,7 +123,7 @@ async def test_a_continued_function_still_counts_as_running_for_overlap(engine: 
         await engine.schedules.edit("often", overlap="cancel")
         await until(lambda: engine.schedules.get("often"), lambda found: found.fired >= 2)
         await engine.schedules.pause("often")
-        assert (await engine.runs.get_run(first.id)).state == "canceled"
+        assert (await engine.kernel.runs.get_run(first.id)).state == "canceled"
     assert (await engine.kernel.verify()).problems == ()
 
 
@@ -150,7 +150,7 @@ async def test_a_recovery_dry_run_describes_missed_ticks(engine: Engine):
     assert (missed.name, missed.text.split(";")[0]) == ("report", "1 tick(s) are due")
     assert "1 will fire" in missed.text
     assert found.others["watchers"] == []
-    assert await engine.list_tasks() == []
+    assert await engine.kernel.reads.list_tasks(kind="handler") == []
 
 
 async def test_encoded_triggers_are_unreadable_but_harmless_without_the_codec(tmp_path: Path):

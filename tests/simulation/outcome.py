@@ -53,7 +53,7 @@ async def find_run(store: Store, engine: Engine, run_id: str) -> Found | None:
 
 async def read_run(store: Store, engine: Engine, run: Run) -> Found:
     """The same of one that was read."""
-    result = (await engine.runs.outputs(run)) if run.state == "completed" else None
+    result = (await engine.kernel.runs.outputs(run)) if run.state == "completed" else None
     tasks = await store.tasks.list_matching(TaskFilter(run_id=run.id), 1000)
     inbox = len(await store.runs.list_steps(run.id, None, 10, with_inbox=True))
     unknown = await _count_unknown(store, tasks)

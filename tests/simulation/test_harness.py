@@ -120,7 +120,7 @@ def test_a_suspended_process_sends_no_statement_until_it_continues() -> None:
         engine = simulation.engine(process)
         process.stall(20)
         await engine.enqueue("work", {})
-        (task,) = await engine.list_tasks()
+        (task,) = await engine.kernel.reads.list_tasks(kind="handler")
         return task.created_at / 1000 - process.clock.now() / 1000 + simulation.loop.time(), simulation.loop.time()
 
     stored, heard = Simulation(1).run(story)

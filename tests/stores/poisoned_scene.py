@@ -223,7 +223,7 @@ async def fill(url: str, folder: Path) -> None:
 
             async def settled() -> bool:
                 jobs, approvals = (await engine.kernel.external_jobs.list()).jobs, (await engine.approvals.list()).approvals
-                waits = [await engine.get_task(each) for each in (*naps, *late)]
+                waits = [await engine.kernel.reads.get_task(each) for each in (*naps, *late)]
                 packed = [await engine.kernel.run_services.reads.list_steps(run.id) for run in trips]
                 below = [await engine.kernel.functions.descendants(run.id) for run in tours]
                 started = all(len(each) == 2 for each in below)

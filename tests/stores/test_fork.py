@@ -17,9 +17,9 @@ from treadle.model.errors import UsedAfterFork
 
 CALLS = {
     "enqueue": lambda engine: engine.enqueue("greet", {}),
-    "get": lambda engine: engine.get_task(task.id),
+    "get": lambda engine: engine.tasks.get(task.id),
     "result": lambda engine: engine.result(task.id, timeout=60),
-    "list": lambda engine: engine.search.list_tasks("name = greet"),
+    "list": lambda engine: engine.tasks.list(where="name = greet"),
     "worker": lambda engine: engine.worker().__aenter__(),
     "signals": lambda engine: engine.kernel.store.subscribe(print),
     "notify": lambda engine: engine.kernel.store.notify(()),
@@ -48,7 +48,7 @@ async def main():
                 os._exit(0)
             os.waitpid(pid, 0)
         await engine.enqueue("greet", {})
-        print(len((await engine.search.list_tasks("name = greet")).records))
+        print(len((await engine.tasks.list(where="name = greet")).tasks))
 
 asyncio.run(main())
 """
@@ -73,7 +73,7 @@ with Engine(sys.argv[1]).blocking() as e:
             os._exit(0)
         os.waitpid(pid, 0)
     e.enqueue("greet", {})
-    print(e.get_task(task.id).name)
+    print(e.tasks.get(task.id).name)
 """
 
 

@@ -73,7 +73,7 @@ async def test_a_list_that_ignores_unserved_tasks_counts_only_workers_of_its_nam
 async def test_a_specialist_of_another_namespace_does_not_count_for_an_external_job(both: tuple[Engine, Engine]):
     red, blue = both
     await red.kernel.store.servers.save(a_server(red, "red", handlers=["render", "render@"]))
-    task = await blue.get_task((await blue.enqueue("render")).id)
+    task = await blue.kernel.reads.get_task((await blue.enqueue("render")).id)
     assert not await blue.kernel.external_jobs.is_offered(task)
     await blue.kernel.store.servers.save(a_server(blue, "blue", handlers=["render", "render@"]))
     assert await blue.kernel.external_jobs.is_offered(task)

@@ -198,7 +198,7 @@ async def _operate(engine: Engine, folder: Path) -> None:
             return (await service.external_jobs.get(jobs[0].id)).polls > 0
 
         await scene.until(polled)
-        for task in await engine.list_tasks(states=("pending",), limit=1000):
+        for task in await engine.kernel.reads.list_tasks(kind="handler", states=("pending",), limit=1000):
             if task.name == "work":
                 with suppress(TaskFailed):  # those of schedules and watchers have another payload
                     await engine.result(task.id)

@@ -226,7 +226,11 @@ async def test_workers_process_the_healthy_rows_and_settle_the_others_once(poiso
 async def _check_workers(poison: Poison, tmp_path: Path) -> None:
     engine = scene.make(poison.url, tmp_path)
     async with engine:
-        waiting = [each.id for each in await engine.list_tasks(states=("pending",), limit=1000) if each.name == "work"]
+        waiting = [
+            each.id
+            for each in await engine.kernel.reads.list_tasks(kind="handler", states=("pending",), limit=1000)
+            if each.name == "work"
+        ]
         trips = [row[0] for row in poison.query("select id from runs where workflow = 'trip' order by id")]
         async with engine.worker(), asyncio.timeout(BOUND):
             for run_id in trips[1:]:
@@ -237,7 +241,7 @@ async def _check_workers(poison: Poison, tmp_path: Path) -> None:
                     await engine.result(task_id)
                 except TaskFailed:
                     assert task_id in poison.touched
-                    task = await engine.get_task(task_id)
+                    task = await engine.kernel.reads.get_task(task_id)
                     assert (task.attempt, task.takeovers) == (1, 0)
         problems = (await engine.kernel.verify()).problems
         assert not [

@@ -159,6 +159,6 @@ async def test_workers_of_two_versions_share_the_work_and_run_nothing_twice(url:
         assert len(results) == 40
         assert {each["by"] for each in results} == {"older", "newer"}
         assert [len(each.read_text().splitlines()) for each in folder.iterdir()] == [1] * 40
-        policies = [json.loads((await engine.get_task(task_id)).policy or "{}") for task_id in new]
+        policies = [json.loads((await engine.kernel.reads.get_task(task_id)).policy or "{}") for task_id in new]
         assert [policy.get("novelty") for policy in policies] == ["new"] * 20
         assert (await engine.kernel.verify()).problems == ()

@@ -149,15 +149,15 @@ async def test_an_imported_namespace_is_complete_and_continues(scene: Scene):
         name: digest.rows for name, digest in header.tables.items()
     }
     async with make_engine(scene.target, namespace="blue") as blue:
-        assert await blue.list_tasks() == []
+        assert await blue.kernel.reads.list_tasks(kind="handler") == []
     engine = open_engine(scene.target, "red")
     async with engine:
         assert (await engine.kernel.verify()).problems == ()
         assert await engine.result(scene.ids["done"]) == {"size": 20_000}
         again = await engine.enqueue("work", {"text": "x" * 20_000}, tags={"customer": "acme"}, idempotency_key="once")
         assert (again.id, again.created) == (scene.ids["done"], False)
-        failed = [task.id for task in await engine.list_tasks(states=("failed",))]
-        assert [match.id for match in (await engine.search.list_tasks("error ~ loom")).records] == failed
+        failed = [task.id for task in await engine.kernel.reads.list_tasks(kind="handler", states=("failed",))]
+        assert [match.id for match in (await engine.tasks.list(where="error ~ loom")).tasks] == failed
         assert [schedule.name for schedule in (await engine.schedules.list()).schedules] == ["nightly"]
         async with engine.worker(task_lists=("default", "slow")):
             assert await engine.result(scene.ids["now"], timeout=BOUND) == {"size": 3}

@@ -65,7 +65,7 @@ async def test_all_kinds_of_work_exist_exactly_if_the_block_ends(engine, url):
     async with engine.worker(), asyncio.timeout(BOUND):
         while not (approvals := (await engine.approvals.list()).approvals):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    before = len(await engine.list_tasks())
+    before = len(await engine.kernel.reads.list_tasks(kind="handler"))
 
     async def give_up() -> None:
         async with engine.transaction() as tx:
@@ -74,7 +74,7 @@ async def test_all_kinds_of_work_exist_exactly_if_the_block_ends(engine, url):
 
     with pytest.raises(Rollback):
         await give_up()
-    assert (await orders(engine), len(await engine.list_tasks())) == ([], before)
+    assert (await orders(engine), len(await engine.kernel.reads.list_tasks(kind="handler"))) == ([], before)
     async with engine.worker(), asyncio.timeout(BOUND):
         async with engine.transaction() as tx:
             task, started, function = await everything(tx, approvals[0].id, waiting)
@@ -120,7 +120,7 @@ async def test_a_dangerous_statement_is_refused_without_effect(engine, statement
             await tx.execute(statement)
         await tx.execute("insert into orders values (2, 2)")
     assert await orders(engine) == [2]
-    assert (await engine.get_task(task)).state == "pending"
+    assert (await engine.kernel.reads.get_task(task)).state == "pending"
 
 
 async def test_references_and_their_handles_work_in_a_transaction(engine):
@@ -170,7 +170,7 @@ async def test_other_writes_wait_for_the_block_and_a_block_that_takes_too_long_i
 
     with pytest.raises(StoreBusy, match="longer than"):
         await take_too_long()
-    assert (await orders(engine), await engine.list_tasks(name="never")) == ([1], [])
+    assert (await orders(engine), await engine.kernel.reads.list_tasks(kind="handler", name="never")) == ([1], [])
 
 
 async def test_the_blocking_engine_has_transactions(url):
@@ -189,7 +189,7 @@ async def test_the_blocking_engine_has_transactions(url):
                 give_up(engine)
             with engine.transaction() as tx:
                 assert tx.execute("select count(*) from orders") == [(0,)]
-            return [engine.get_task(task.id).id == task.id, len(engine.list_tasks())]
+            return [engine.tasks.get(task.id).id == task.id, len(engine.tasks.list().tasks)]
 
     assert await asyncio.to_thread(work) == [True, 1]
 
@@ -216,4 +216,4 @@ async def test_sqlite3_is_refused_and_the_read_connection_reads_but_cannot_write
         connection.execute("delete from tasks")
     connection.close()
     await engine.enqueue("work")
-    assert len(await engine.list_tasks()) == 2
+    assert len(await engine.kernel.reads.list_tasks(kind="handler")) == 2

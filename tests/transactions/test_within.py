@@ -162,18 +162,19 @@ async def test_a_refused_call_has_no_effect_and_the_transaction_continues(engine
                 await call(engine, opened, method, *arguments, **options)
         made = await call(engine, opened, "enqueue", "work", {"n": 3})
         await run(opened, "select 1")
-    assert {task.id for task in await engine.list_tasks()} >= {made.id}
-    assert len(await engine.list_tasks()) == 2
+    assert {task.id for task in await engine.kernel.reads.list_tasks(kind="handler")} >= {made.id}
+    assert len(await engine.kernel.reads.list_tasks(kind="handler")) == 2
 
 
 async def test_a_closed_engine_works_and_two_calls_see_each_other(postgres_url, postgres_server, engine):
     closed = make_engine(postgres_url)
     async with by_asyncpg(postgres_server) as opened:
         first = await closed.within(opened.connection).enqueue("new-queue", unique_key="u")
-        assert await closed.within(opened.connection).enqueue("new-queue", unique_key="u") == (first.id, False)
+        again = await closed.within(opened.connection).enqueue("new-queue", unique_key="u")
+        assert (again.id, again.created) == (first.id, False)
     async with by_psycopg(postgres_server) as opened:  # a blocking connection in a thread with an event loop
         made = closed.blocking().within(opened.connection).enqueue("new-queue")
-    assert {task.id for task in await engine.list_tasks()} == {first.id, made.id}
+    assert {task.id for task in await engine.kernel.reads.list_tasks(kind="handler")} == {first.id, made.id}
 
 
 async def test_with_notify_the_commit_wakes_a_waiting_worker(engine, driver, postgres_server):

@@ -366,7 +366,7 @@ async def add_runs(scene: Scene) -> None:
     await engine.runs.cancel(started["canceled"].id, actor=key("grace"), reason=say("the customer changed her mind"))
     await engine.runs.pause(started["paused"].id, actor=key("grace"))
     scene.ids |= {name: run.id for name, run in started.items()} | {"workflow": "shop.Checkout"}
-    task = (await engine.list_tasks(name="shop.Charge", limit=1))[0]
+    task = (await engine.kernel.reads.list_tasks(kind="handler", name="shop.Charge", limit=1))[0]
     scene.ids["task"] = task.id
     for n in range(1, 4):
         usage = Usage(
@@ -403,14 +403,14 @@ async def add_queue(scene: Scene) -> None:
         for each in sent:
             await until(lambda each=each: _finished(engine, each.id))  # type: ignore[misc]
     scene.ids["dead"] = sent[0].id
-    scene.ids["fingerprint"] = (await engine.get_task(sent[0])).fingerprint or ""
+    scene.ids["fingerprint"] = (await engine.kernel.reads.get_task(sent[0])).fingerprint or ""
     await engine.enqueue("shop.Audit", {"note": say("nobody serves this")}, delay=3 * 3600)
     held = await engine.enqueue("report.Build", {"title": say("Later")})
     await engine.pause(held, actor=key("ada"))
 
 
 async def _finished(engine: Engine, task_id: str) -> bool:
-    return (await engine.get_task(task_id)).finished
+    return (await engine.kernel.reads.get_task(task_id)).finished
 
 
 async def add_people(scene: Scene) -> None:
@@ -513,7 +513,7 @@ async def add_present(scene: Scene) -> None:
 
 
 async def _runs(engine: Engine, task_id: str) -> bool:
-    return (await engine.get_task(task_id)).shown_state == "running"
+    return (await engine.kernel.reads.get_task(task_id)).shown_state == "running"
 
 
 async def serve() -> None:

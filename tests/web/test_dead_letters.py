@@ -78,17 +78,17 @@ async def test_bulk_operations_continue_over_several_requests(visit: Visit, monk
 
 async def test_a_group_shows_its_dead_letters_and_some_of_them_can_be_chosen(visit: Visit):
     first, *_ = await fail(visit, 3)
-    fingerprint = (await visit.engine.get_task(first)).fingerprint
+    fingerprint = (await visit.engine.kernel.reads.get_task(first)).fingerprint
     page = main_of(await visit.page(f"/dead-letters?fingerprint={fingerprint}"))
     assert page.count('name="id"') == 3
     assert "Traceback" in page
     assert "1 letter retried." in await visit.do("/dead-letters/retry", id=first)
-    assert (await visit.engine.get_task(first)).shown_state == "pending"
+    assert (await visit.engine.kernel.reads.get_task(first)).shown_state == "pending"
 
 
 async def test_handler_error_messages_are_escaped(visit: Visit):
     (first,) = await fail(visit, 1, HOSTILE)
-    fingerprint = (await visit.engine.get_task(first)).fingerprint
+    fingerprint = (await visit.engine.kernel.reads.get_task(first)).fingerprint
     for path in ("/dead-letters", f"/dead-letters?fingerprint={fingerprint}", "/dead-letters/retry", "/events"):
         page = await visit.page(path)
         assert HOSTILE not in page

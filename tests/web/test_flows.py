@@ -44,7 +44,7 @@ async def test_a_workflow_is_started_from_a_form_made_from_its_signature(visit: 
     )
     assert "shop.Checkout has started." in page
     (run,) = await visit.engine.kernel.run_reads.list_runs()
-    assert await visit.engine.runs.inputs(run) == {"amount": 12, "gift": True, "items": [{"sku": "a", "count": 2}]}
+    assert await visit.engine.kernel.runs.inputs(run) == {"amount": 12, "gift": True, "items": [{"sku": "a", "count": 2}]}
     assert "amount must be of type Int" in await visit.do("/flows/shop/start", workflow="shop.Checkout", **{"in-amount": "many"})
 
 

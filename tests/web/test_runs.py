@@ -108,7 +108,7 @@ async def test_a_partial_model_response_is_shown_while_it_streams(visit: Visit):
     run_id = await started(visit)
     assert "the model is responding" not in await visit.page(f"/runs/{run_id}")
     step = await visit.engine.kernel.run_reads.get_step(run_id, "Checkout.paid")
-    await visit.engine.runs.update_step(run_id, step.id, {"_text": "Dear <Ada>, your order"})
+    await visit.engine.kernel.runs.update_step(run_id, step.id, {"_text": "Dear <Ada>, your order"})
     page = await visit.page(f"/runs/{run_id}")
     assert "the model is responding" in page
     assert "Dear &lt;Ada&gt;, your order" in page

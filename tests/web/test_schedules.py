@@ -24,7 +24,7 @@ async def test_a_schedule_is_previewed_created_paused_and_run(visit: Visit):
     assert "nightly is now paused." in await visit.do(f"{base}/pause")
     assert "nightly is now active." in await visit.do(f"{base}/resume")
     assert "Started now." in await visit.do(f"{base}/run")
-    assert len(await visit.engine.list_tasks(name="greet")) == 1
+    assert len(await visit.engine.kernel.reads.list_tasks(kind="handler", name="greet")) == 1
     assert "0 4 * * *" in await visit.do(f"{base}/edit", cron="0 4 * * *", kind="task")
     assert "nightly is removed" in await visit.do(f"{base}/remove")
     assert "No schedules." in await visit.page("/schedules")
@@ -35,10 +35,10 @@ async def test_a_backfill_is_previewed(visit: Visit):
     (found,) = (await visit.engine.schedules.list()).schedules
     span = "start=2026-01-01T00:00&end=2026-01-04T00:00"
     assert "3 ticks; 0 were already started." in await visit.page(f"/schedules/{found.id}?{span}")
-    assert await visit.engine.list_tasks(name="greet") == []
+    assert await visit.engine.kernel.reads.list_tasks(kind="handler", name="greet") == []
     page = await visit.do(f"/schedules/{found.id}/backfill", start="2026-01-01T00:00", end="2026-01-04T00:00")
     assert "Started for 3 ticks; 0 were already started." in page
-    assert len(await visit.engine.list_tasks(name="greet")) == 3
+    assert len(await visit.engine.kernel.reads.list_tasks(kind="handler", name="greet")) == 3
 
 
 async def test_an_invalid_cron_expression_is_reported(visit: Visit):
@@ -111,7 +111,7 @@ async def test_options_from_a_form_are_stored(visit: Visit):
     assert (made.target.task_list, made.target.priority, made.overlap) == ("night", -2, "queue")
     page = await visit.do("/tasks", name="greet", payload='{"a": 1}', priority="3", unique_key="k", delay="60")
     assert "greet is enqueued." in page
-    (task,) = await visit.engine.list_tasks(name="greet")
+    (task,) = await visit.engine.kernel.reads.list_tasks(kind="handler", name="greet")
     assert (task.priority, task.unique_key) == (3, "k")
 
 

@@ -55,7 +55,7 @@ async def test_pruning_is_previewed_and_done(visit: Visit, monkeypatch: pytest.M
     page = await pruned(dry="1")
     assert "To be pruned" in page
     assert "Prune these now" in page
-    assert (await visit.engine.get_task(made)).finished
+    assert (await visit.engine.kernel.reads.get_task(made)).finished
     assert "<h2>Pruned</h2>" in await pruned()
     assert (await visit.browser.get(f"/tasks/{made.id}")).status_code == 404
 

@@ -68,7 +68,7 @@ async def test_a_visitor_without_a_session_is_redirected_to_the_login(visit: Vis
         assert 'Log out<span class="wide"> ada</span>' in page
         answer = await visit.browser.post(f"/tasks/{made.id}/pause", data={"csrf": "wrong"}, follow_redirects=True)
         assert "CSRF" in answer.text
-        assert (await visit.engine.get_task(made)).shown_state == "pending"
+        assert (await visit.engine.kernel.reads.get_task(made)).shown_state == "pending"
         csrf = page.partition('name="csrf" value="')[2].partition('"')[0]
         assert "greet is now paused." in await visit.do(f"/tasks/{made.id}/pause", csrf=csrf)
 

@@ -52,10 +52,10 @@ async def test_a_clock_hours_ahead_steals_no_lease_and_starts_nothing_early(post
                 woken = await ahead.kernel.store.tasks.wake(100)
                 assert (woken.count, woken.expired) == (0, 0)
                 assert await ahead.result(await ahead.enqueue("late"), timeout=BOUND) == {}  # it does work, and looks for it
-                assert (await ahead.get_task(later)).state == "pending"
-                assert (await ahead.get_task(held)).takeovers == 0
+                assert (await ahead.kernel.reads.get_task(later)).state == "pending"
+                assert (await ahead.kernel.reads.get_task(held)).takeovers == 0
                 go.set()
                 assert await behind.result(held, timeout=BOUND) == {"token": 1}
-        times = await behind.get_task(held)
+        times = await behind.kernel.reads.get_task(held)
         assert times.claimed_at is not None
         assert 0 <= times.claimed_at - times.created_at < HOUR  # both by the database's clock

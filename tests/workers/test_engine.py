@@ -109,7 +109,7 @@ async def test_a_cancel_elsewhere_kills_the_process_of_an_isolated_handler(share
             assert is_running()
             await here.cancel(task)
             await until(lambda: not is_running())
-        assert (await here.get_task(task)).state == "canceled"
+        assert (await here.kernel.reads.get_task(task)).state == "canceled"
 
 
 async def test_a_handler_that_blocks_the_event_loop_loses_no_lease(url: str) -> None:
@@ -172,7 +172,7 @@ async def test_a_sync_handler_gets_a_stop_flag_and_its_late_result_is_dropped(ur
             assert await asyncio.to_thread(started.wait, BOUND)
             await engine.cancel(task)
             assert await asyncio.to_thread(saw.wait, BOUND)
-        ended = await engine.get_task(task)
+        ended = await engine.kernel.reads.get_task(task)
         assert (ended.state, ended.result) == ("canceled", None)
         assert [transition.transition for transition in await engine.kernel.reads.list_transitions(task.id)] == ["cancel"]
 
@@ -252,4 +252,4 @@ async def test_a_lease_lost_before_the_handler_starts_is_released_without_a_take
             "release",
             "succeed",
         ]
-        assert (await engine.get_task(task)).takeovers == 0
+        assert (await engine.kernel.reads.get_task(task)).takeovers == 0

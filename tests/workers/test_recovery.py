@@ -61,7 +61,7 @@ async def held_by(engine: Engine, owner: Server, lease_for: int = 60_000) -> Tas
     """A task that the server has taken."""
     await engine.kernel.store.servers.save(owner)
     task = await engine.enqueue("work")
-    queue_id = (await engine.get_task(task)).queue_id
+    queue_id = (await engine.kernel.reads.get_task(task)).queue_id
     (taken,) = await engine.kernel.store.tasks.claim([queue_id], owner.id, lease_for, 1)
     return taken
 
@@ -77,10 +77,10 @@ async def test_tasks_of_an_earlier_process_of_this_server_are_ready_immediately(
         task = await held_by(engine, dead)
         before = await engine.kernel.recovery.recover(place(), dry_run=True)
         assert (before.own_servers, before.own_tasks, before.expired_leases) == ([dead.id], 1, 0)
-        assert (await engine.get_task(task.id)).owner_id == dead.id
+        assert (await engine.kernel.reads.get_task(task.id)).owner_id == dead.id
         done = await engine.kernel.recovery.recover(place())
         assert (done.own_servers, done.own_tasks) == ([dead.id], 1)
-        free = await engine.get_task(task.id)
+        free = await engine.kernel.reads.get_task(task.id)
         assert (free.owner_id, free.attempt, free.takeovers) == (None, 2, 1)
         again = await engine.kernel.recovery.recover(place())
         assert (again.own_servers, again.own_tasks, again.did) == ([], 0, False)
@@ -112,7 +112,7 @@ async def test_a_process_that_is_seen_to_have_ended_is_dead_under_any_name(url: 
     async with make_engine(url) as engine:
         task = await held_by(engine, server(engine, **fields | {"process": f"{KERNEL} {GONE}"}))
         assert (await engine.kernel.recovery.recover(place())).own_tasks == 1
-        assert (await engine.get_task(task.id)).owner_id is None
+        assert (await engine.kernel.reads.get_task(task.id)).owner_id is None
 
 
 @pytest.mark.parametrize("pid", [1, os.getpid(), 1073741824], ids=["pid 1", "own pid", "no pid"])
@@ -124,7 +124,7 @@ async def test_a_process_that_cannot_be_seen_is_alive_under_any_name_and_pid(url
         task = await held_by(engine, other)
         report = await engine.kernel.recovery.recover(place())
         assert (report.own_tasks, report.expired_leases, report.did) == (0, 0, False)
-        assert (await engine.get_task(task.id)).owner_id == other.id
+        assert (await engine.kernel.reads.get_task(task.id)).owner_id == other.id
 
 
 @pytest.mark.parametrize("fields", [{"process": OWN}, {"state": "stopped"}, {"state": "error"}], ids=["alive", "stopped", "error"])
@@ -133,7 +133,7 @@ async def test_tasks_of_live_and_of_ended_servers_are_left_alone(url: str, field
         other = server(engine, **fields)
         task = await held_by(engine, other)
         assert not (await engine.kernel.recovery.recover(place())).did
-        assert (await engine.get_task(task.id)).owner_id == other.id
+        assert (await engine.kernel.reads.get_task(task.id)).owner_id == other.id
 
 
 async def test_workers_without_a_name_have_different_names(tmp_path: Path) -> None:
@@ -150,9 +150,9 @@ async def test_an_expired_lease_of_any_server_is_taken_over(url: str) -> None:
             while await engine.kernel.store.now() <= (task.wake_at or 0):  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
         assert (await engine.kernel.recovery.recover(dry_run=True)).expired_leases == 1
-        assert (await engine.get_task(task.id)).owner_id is not None
+        assert (await engine.kernel.reads.get_task(task.id)).owner_id is not None
         assert (await engine.kernel.recovery.recover()).expired_leases == 1
-        assert (await engine.get_task(task.id)).owner_id is None
+        assert (await engine.kernel.reads.get_task(task.id)).owner_id is None
 
 
 async def test_recovery_counts_effects_of_unknown_outcome(url: str) -> None:

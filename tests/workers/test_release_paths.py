@@ -268,9 +268,9 @@ async def test_a_job_without_a_record_fails(monkeypatch: pytest.MonkeyPatch) -> 
         env.engine.specialist("render", StubExternalSpecialist())
         task = await env.engine.enqueue("render")
         await env.drain()
-        assert (await env.engine.get_task(task)).state == "awaiting_external"
+        assert (await env.engine.kernel.reads.get_task(task)).state == "awaiting_external"
         monkeypatch.setattr(ExternalJobs, "_find_job", no_job)
         async with asyncio.timeout(SOON):
             await env.advance(60)
-        ended = await env.engine.get_task(task)
+        ended = await env.engine.kernel.reads.get_task(task)
         assert (ended.state, ended.error_code) == ("failed", "external_job_lost")

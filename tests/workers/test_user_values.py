@@ -71,7 +71,7 @@ async def test_one_production_object_resolves_two_jobs_by_callback(engine: Engin
 
 
 async def _waits(engine: Engine, tokens: list[str], number: int) -> bool:
-    return len(tokens) > number and bool(await engine.list_tasks(states=("awaiting_external",)))
+    return len(tokens) > number and bool(await engine.kernel.reads.list_tasks(kind="handler", states=("awaiting_external",)))
 
 
 async def test_a_production_of_a_poll_that_is_not_json_fails_the_job(engine: Engine) -> None:
@@ -111,7 +111,7 @@ async def test_an_error_code_that_cannot_be_stored_fails_the_task_in_its_claim(e
         task = await engine.enqueue("work")
         with pytest.raises(TaskFailed, match="the reason"):
             await engine.result(task, timeout=BOUND)
-    assert (await engine.get_task(task.id)).claim_version == 1
+    assert (await engine.kernel.reads.get_task(task.id)).claim_version == 1
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "\ud800"])
@@ -165,11 +165,11 @@ async def test_a_sync_handler_that_raises_stop_iteration_fails(engine: Engine) -
     async with engine.worker():
         task = await engine.enqueue("first")
         await until(lambda: _finished(engine, task.id))
-    assert (await engine.get_task(task.id)).state == "failed"
+    assert (await engine.kernel.reads.get_task(task.id)).state == "failed"
 
 
 async def _finished(engine: Engine, task_id: str) -> bool:
-    return (await engine.get_task(task_id)).finished
+    return (await engine.kernel.reads.get_task(task_id)).finished
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ async def _polled_now(both: Both) -> None:
 
 
 async def _dispatched(both: Both, task_id: str) -> bool:
-    return bool((await both.asks.get_task(task_id)).state == "awaiting_external")
+    return bool((await both.asks.kernel.reads.get_task(task_id)).state == "awaiting_external")
 
 
 async def _limited(both: Both) -> None:
@@ -188,7 +188,7 @@ async def _limit_raised(both: Both) -> None:
 
 
 async def _holds(both: Both, task_id: str) -> bool:
-    return (await both.asks.get_task(task_id)).owner_id is not None
+    return (await both.asks.kernel.reads.get_task(task_id)).owner_id is not None
 
 
 async def _slowed_and_limited(both: Both) -> None:

@@ -104,10 +104,10 @@ async def main() -> None:
         planned = await engine.schedules.backfill("sales", first, last, dry_run=True)
         assert len(planned.ticks) == 2
         # --- workflow-start ---
-        run = await engine.start_run(
-            [("sales.afl", DAILY)], "sales.Daily", {"day": "2026-11-16"}
+        run = await engine.start(
+            [("sales.afl", DAILY)], {"day": "2026-11-16"}, workflow="sales.Daily"
         )
-        assert await engine.run_result(run, timeout=60) == {"total": 1200}
+        assert await run.result(timeout=60) == {"total": 1200}
         # --- end ---
         assert await (await engine.start(quality, 5)).result(timeout=60) == "rejected"
 

@@ -57,7 +57,7 @@ def main() -> None:
             "a short text",
         )
         # --- inspect ---
-        kept = site.get_task(task)
+        kept = task.status()
         assert (kept.state, kept.attempt) == ("completed", 1)
         # --- end ---
         assert (

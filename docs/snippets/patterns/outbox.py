@@ -41,7 +41,7 @@ async def main():
             await place_order(18, -1)  # refused by the table: no order, and no confirmation
         except Exception as error:
             print("refused:", error)
-        (task,) = await engine.list_tasks(name="order.Confirm")
+        (task,) = (await engine.tasks.list(name="order.Confirm")).tasks
         await engine.result(task)
 
 

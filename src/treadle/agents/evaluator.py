@@ -111,7 +111,7 @@ class Evaluator:
 
     def status(self, workflow_id: str) -> ExecutionResult:
         """Return the status of the run without driving it."""
-        return _shown(self.persistence.run(self.persistence.engine.runs.status(workflow_id)))
+        return _shown(self.persistence.run(self.persistence.engine.kernel.runs.status(workflow_id)))
 
     # steps
 
@@ -146,7 +146,7 @@ class Evaluator:
 
         async def update() -> None:
             run_id = await self._run_of(step_id)
-            if not await self.persistence.engine.runs.update_step(run_id, step_id, partial_result):
+            if not await self.persistence.engine.kernel.runs.update_step(run_id, step_id, partial_result):
                 _log.warning("step %s no longer waits: its partial results are dropped", step_id)
 
         self.persistence.run(update())
@@ -155,7 +155,7 @@ class Evaluator:
         """Retry a failed step, and continue its run from there."""
 
         async def retry() -> None:
-            await self.persistence.engine.runs.retry(await self._run_of(step_id), step_id, actor=actor)
+            await self.persistence.engine.kernel.runs.retry(await self._run_of(step_id), step_id, actor=actor)
 
         self.persistence.run(retry())
 
@@ -217,7 +217,7 @@ class Evaluator:
         return result
 
     async def _to_fixed_point(self, run_id: str) -> ExecutionResult:
-        runs = self.persistence.engine.runs
+        runs = self.persistence.engine.kernel.runs
         seen, still = -1, 0
         for _ in range(self._max_iterations):
             progress = await runs.status(run_id)
@@ -250,7 +250,7 @@ class Evaluator:
             if not await self.persistence.settle(task, outcome):
                 _log.warning("step %s: the claim on its task was lost, so its outcome is dropped", step_id)
             return
-        runs = self.persistence.engine.runs
+        runs = self.persistence.engine.kernel.runs
         if isinstance(outcome, Succeeded):
             done = await runs.continue_step(row.run_id, step_id, outcome.result, lenient=True)
         else:

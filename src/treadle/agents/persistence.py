@@ -85,7 +85,7 @@ class Persistence(Connection):
     async def get_task(self, task_id: str) -> TaskDefinition | None:
         """Return the task in any state."""
         try:
-            return await self._shown(await self.engine.get_task(id_of(task_id)))
+            return await self._shown(await self.engine.kernel.reads.get_task(id_of(task_id)))
         except (TaskNotFound, InvalidInput):
             return None
 
@@ -158,7 +158,7 @@ class Persistence(Connection):
         if answer is None or new.unique_key in answer.existing:
             raise Refused(f"The step {task.step_id} has a live task; a second one is not stored.", code="step_has_task")
         if new.preclaimed is not None:
-            stored = await self.engine.get_task(new.id)
+            stored = await self.engine.kernel.reads.get_task(new.id)
             if stored.owner_id != self.owner_id:
                 raise Refused(f"{task.name} is paused or limited, so the task {new.id} was stored as pending.")
             self.claims[stored.id] = stored
@@ -175,9 +175,9 @@ class Persistence(Connection):
     @on_loop
     async def retry_task(self, task_id: str, *, actor: str = "operator") -> None:
         """Retry as an operator: a failed task of a run retries its step, any other failed task becomes pending."""
-        task = await self.engine.get_task(task_id)
+        task = await self.engine.kernel.reads.get_task(task_id)
         if task.run_id is not None and task.step_id is not None:
-            await self.engine.runs.retry(task.run_id, task.step_id, actor=actor)
+            await self.engine.kernel.runs.retry(task.run_id, task.step_id, actor=actor)
         else:
             await self.engine.retry(task_id, actor=actor)
 
@@ -186,7 +186,7 @@ class Persistence(Connection):
         return held is not None and await self.settle(held, outcome)
 
     async def _list(self, **which: Any) -> list[TaskDefinition]:
-        return [await self._shown(task) for task in await self.engine.list_tasks(limit=_PAGE, **which)]
+        return [await self._shown(task) for task in await self.engine.kernel.reads.list_tasks(limit=_PAGE, **which)]
 
     async def _shown(self, task: Task) -> TaskDefinition:
         try:
@@ -231,7 +231,7 @@ class Persistence(Connection):
     async def get_runner(self, runner_id: str) -> RunnerDefinition | None:
         """Return the run."""
         try:
-            return await self._runner(await self.engine.runs.get_run(runner_id))
+            return await self._runner(await self.engine.kernel.runs.get_run(runner_id))
         except (RunNotFound, InvalidInput):
             return None
 
@@ -346,7 +346,7 @@ class Persistence(Connection):
         return copy
 
     async def _runner(self, run: Run) -> RunnerDefinition:
-        return runner_of(run, await self.engine.runs.inputs(run), await self.engine.runs.outputs(run))
+        return runner_of(run, await self.engine.kernel.runs.inputs(run), await self.engine.kernel.runs.outputs(run))
 
 
 PersistenceAPI = Persistence

@@ -64,7 +64,7 @@ class _ServiceRegistry(Registry):
         key = str(payload.get("runner_id") or payload.get("workflow_id") or ctx.task_id)
         engine = self._evaluator.persistence.engine
         started = self._evaluator.persistence.run(
-            engine.runs.start(
+            engine.kernel.runs.start(
                 str(payload["flow_id"]),
                 payload.get("workflow_name"),
                 inputs,
@@ -169,7 +169,7 @@ class RunnerService(Agent):
                 if before != run.version:
                     continue  # it progresses
                 try:
-                    steps = await engine.runs.repair(run.id, actor=self.server_id)
+                    steps = await engine.kernel.runs.repair(run.id, actor=self.server_id)
                 except (Contended, Refused, NotFound):
                     continue  # it changes too fast to need repair, or is gone
                 if steps:

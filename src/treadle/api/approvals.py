@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, Page
+from treadle.api.contract import ApiRecord, Doc, Lookup, Page
 from treadle.api.tasks import TRANSITIONS, TransitionRecord, Why
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
@@ -207,7 +207,7 @@ View(
 )
 
 
-class ApprovalsApi(Protocol):
+class ApprovalsApi(Lookup[ApprovalDetail], Protocol):
     """Approvals: questions to people. The decider is the name of the caller's token."""
 
     @contract.get("/approvals")

@@ -22,6 +22,7 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    Protocol,
     TypeVar,
     Union,
     Unpack,
@@ -34,11 +35,15 @@ from typing import (
 import msgspec
 
 from treadle.model.access import Scope
+from treadle.model.errors import NotFound
+from treadle.model.ids import Ref
 from treadle.model.retry import RetryPolicy
+from treadle.model.text import record_line
 from treadle.model.values import Json
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 MODEL_HEADER = "Treadle-For-Model"
 """With this header, whatever its value, a request acts for a model, which cannot approve what its token asked for."""
@@ -76,6 +81,9 @@ class Route(msgspec.Struct, frozen=True):
 class ApiRecord(msgspec.Struct, frozen=True):
     """Base of the records that go over the wire; the strings below fields are their descriptions."""
 
+    def __str__(self) -> str:
+        return record_line(self)
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
@@ -88,6 +96,21 @@ class ApiRecord(msgspec.Struct, frozen=True):
         for name, text in field_docs(cls).items():
             own["properties"][name]["description"] = text
         return {"type": "object", "properties": own["properties"], "required": own["required"]}
+
+
+class Lookup(Protocol[R_co]):
+    """Base of groups with a `get`, on a store or a server: `find` is the same for something that may not exist."""
+
+    async def get(self, record_id: str, /) -> R_co:
+        """Return the record; raises `NotFound`."""
+        raise NotImplementedError
+
+    async def find(self, record_id: Ref, /) -> R_co | None:
+        """Return what `get` does, or None if it does not exist."""
+        try:
+            return await self.get(record_id if isinstance(record_id, str) else record_id.id)
+        except NotFound:
+            return None
 
 
 class Page(ApiRecord, frozen=True, kw_only=True):

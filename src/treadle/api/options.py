@@ -6,7 +6,7 @@ The engine, the queue, the HTTP contract, the client, the CLI, the dashboard and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -15,6 +15,7 @@ from treadle.model.clock import Duration
 from treadle.model.names import DEFAULT_LIST, HANDLER
 from treadle.model.retry import RetryPolicy
 from treadle.model.tags import TagValue
+from treadle.model.text import suggestion
 from treadle.model.values import Json
 
 SECONDS = "seconds"
@@ -60,6 +61,13 @@ class EnqueueOptions(TypedDict, total=False):
 
 PYTHON = "python"
 """The actor of calls from Python that name none."""
+
+
+def check_known(call: str, options: Iterable[str], known: Iterable[str]) -> None:
+    """Raise `TypeError` for an option that the call does not take, with the one that is probably meant."""
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{call} has no option {name!r}{suggestion(name, known)}")
 
 
 class SpecOptions(EnqueueOptions, total=False):
@@ -112,6 +120,12 @@ class FunctionOptions(StartOptions, total=False):
     unique_key: Annotated[str | None, Doc("At most one live run has this key", "nightly")]
     on_conflict: Annotated[OnConflict | None, _ON_CONFLICT]
     max_wait: Annotated[Duration | None, _MAX_WAIT]
+
+
+class WorkOptions(RunOptions, FunctionOptions, total=False):
+    """Options of `Engine.start`, which starts functions and workflows."""
+
+    strict: Annotated[bool, Doc("Of AFL sources: treat warnings as errors", default=False)]
 
 
 class TargetOptions(TypedDict, total=False):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Protocol, TypedDict, Unpack
 import msgspec
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, Page
+from treadle.api.contract import ApiRecord, Doc, Lookup, Page
 from treadle.api.conversation import PublishedValue, UpdateResult
 from treadle.api.flows import Sources, Strict
 from treadle.api.options import SECONDS, RunOptions
@@ -423,7 +423,7 @@ RUN = View(
 )
 
 
-class RunsApi(Protocol):
+class RunsApi(Lookup[RunDetail], Protocol):
     """Runs of workflows and of durable functions."""
 
     @contract.get("/runs", lists=True)

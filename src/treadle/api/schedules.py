@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Literal, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, Page
+from treadle.api.contract import ApiRecord, Doc, Lookup, Page
 from treadle.api.options import ScheduleOptions
 from treadle.api.tasks import TransitionRecord
 from treadle.api.view import Column, View, words
@@ -239,7 +239,7 @@ SCHEDULE = View(
 )
 
 
-class SchedulesApi(Protocol):
+class SchedulesApi(Lookup[Schedule], Protocol):
     """Schedules: work started by time."""
 
     @contract.get("/schedules")

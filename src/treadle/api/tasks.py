@@ -8,7 +8,7 @@ from typing import Annotated, Any, Protocol, Unpack
 import msgspec
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, Page, struct_of_parameters
+from treadle.api.contract import ApiRecord, Doc, Lookup, Page, struct_of_parameters
 from treadle.api.options import EnqueueOptions, SpecOptions
 from treadle.api.view import Column, View, short, words
 from treadle.api.wire import Instant
@@ -338,7 +338,7 @@ View(
 View(Why, columns=("name", "state", "text"), changed="{name} {state}: {text}")
 
 
-class TasksApi(Protocol):
+class TasksApi(Lookup[TaskDetail], Protocol):
     """Tasks: the units of work that workers claim."""
 
     @contract.get("/tasks", lists=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, Page
+from treadle.api.contract import ApiRecord, Doc, Lookup, Page
 from treadle.api.options import WatcherChanges, WatcherOptions
 from treadle.api.schedules import Trigger, brief_target, describe_target
 from treadle.api.view import Column, View
@@ -170,7 +170,7 @@ View(
 )
 
 
-class WatchersApi(Protocol):
+class WatchersApi(Lookup[Watcher], Protocol):
     """Watchers: work started by changes of files or URLs."""
 
     @contract.get("/watchers")

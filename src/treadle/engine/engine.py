@@ -6,35 +6,47 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, M
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Unpack,
+    get_args,
+    get_origin,
+    get_overloads,
+    get_type_hints,
+    overload,
+)
 
-from treadle.api.options import PYTHON
+from treadle.api.contract import signature_of
+from treadle.api.options import PYTHON, EnqueueOptions, FunctionOptions, WorkOptions, check_known
 from treadle.api.tasks import TaskSpec
-from treadle.engine.handles import Handle, Mapped, Progress
+from treadle.engine.handles import Handle, Mapped, Progress, plain_payload
 from treadle.engine.kernel import Kernel, StoreFactory, make_extensions
 from treadle.engine.registration import Declare, Registration
 from treadle.kernel.queue.service import Enqueued
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.events import Events
-from treadle.kernel.store.lookups import find_id, find_short, is_short
 from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.kernel.telemetry.events import Emit, log_event
 from treadle.kernel.telemetry.observer import telemetry_of
 from treadle.model.clock import Clock, Duration, milliseconds
 from treadle.model.conversion import plain_object
-from treadle.model.errors import AmbiguousId, InvalidInput, TreadleError
+from treadle.model.errors import InvalidInput, NotFound, TreadleError
 from treadle.model.ids import Ids, Ref, parse_id
-from treadle.model.names import DEFAULT_LIST, HANDLER, PLAN, check_name
-from treadle.model.tasks import Task
+from treadle.model.names import DEFAULT_LIST, PLAN, check_name
+from treadle.model.states import RUN, TASK
 from treadle.model.values import Json, shown
 from treadle.settings import Settings, load_settings
 from treadle.workers.baggage import Baggage
 from treadle.workers.context import Registry
 from treadle.workers.functions.registry import FunctionRegistry
-from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, Function, Handler
+from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, CodeReference, Function, Handler
 
 if TYPE_CHECKING:
-    from treadle.api.options import EnqueueOptions, FunctionOptions
     from treadle.api.streams import StreamEntry
     from treadle.engine.metrics import Metrics
     from treadle.engine.sync import BlockingEngine
@@ -44,17 +56,34 @@ if TYPE_CHECKING:
     from treadle.kernel.alerts.service import Alerts
     from treadle.kernel.approvals.service import Approvals
     from treadle.kernel.runs.flows import Source
+    from treadle.kernel.runs.operations import RunOperations
     from treadle.kernel.runs.records import StartedRun
-    from treadle.kernel.runs.service import Runs
     from treadle.kernel.schedules.service import Schedules
-    from treadle.kernel.search.service import Search
     from treadle.kernel.store.value_store import Codec
+    from treadle.kernel.tasks.service import Tasks
     from treadle.kernel.watchers.service import Watchers
     from treadle.workers.functions.registry import RegisteredFunction
 
+F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 A = TypeVar("A")
 R = TypeVar("R")
+
+
+IDEMPOTENCY_FOR: Duration = 7 * 86_400
+"""How long `enqueue` keeps an idempotency key, in seconds."""
+
+
+def show_options(method: F) -> F:
+    """Show the last overload, with each option, in help and completion in place of `*args, **kwargs`."""
+    overload = get_overloads(method)[-1]
+    hints = get_type_hints(overload)
+    for options in [get_args(hint)[0] for hint in hints.values() if get_origin(hint) is Unpack]:
+        hints |= get_type_hints(options)
+    signature = signature_of(overload)
+    parameters = [parameter.replace(annotation=hints.get(name, Any)) for name, parameter in signature.parameters.items()]
+    setattr(method, "__signature__", signature.replace(parameters=parameters))  # noqa: B010
+    return method
 
 
 def _plan_function() -> RegisteredFunction:
@@ -235,11 +264,12 @@ class Engine(Registration):
         name: str,
         payload: Mapping[str, Json] | None = None,
         *,
-        idempotency_for: Duration = ...,
-        actor: str = ...,
+        idempotency_for: Duration = IDEMPOTENCY_FOR,
+        actor: str = PYTHON,
         **options: Unpack[EnqueueOptions],
-    ) -> Enqueued: ...
-    async def enqueue(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
+    ) -> Handle[dict[str, Json]]: ...
+    @show_options  # type: ignore[misc]
+    async def enqueue(self, *args: Any, **kwargs: Any) -> Any:
         """Store a task; it is durable when this returns. Smaller priorities run first.
 
         Pass a name, a payload and options: `enqueue("pack", {"sku": "x"}, delay=60)`; or a reference and its arguments, which are
@@ -251,38 +281,64 @@ class Engine(Registration):
         `timeout` and `progress_every` override those of the handler. After `deadline` the task fails instead of running. `scope`
         selects among specialists of the same name. The task shows the `actor` as its creator.
         """
+        handler: Handler[..., Any] | None = None
         if args and isinstance(args[0], Handler):
             handler, *arguments = args
             options = handler.options_for("enqueue", ENQUEUE_OPTIONS)
             spec = TaskSpec(name=handler.name, payload=handler.payload(*arguments, **kwargs), **options)
-            stored = (await self.kernel.queue.enqueue([spec]))[0]
-            return Handle(self, handler, stored.id, stored.created, is_run=False)
-        return (await self.kernel.queue.enqueue([_named(*args, **kwargs)]))[0]
+        else:
+            spec = _spec(*args, **kwargs)
+        (stored,) = await self.kernel.queue.enqueue([spec])
+        return Handle(self, handler, stored.id, stored.created, TASK.entity)
 
     @overload
     async def start(self, function: Function[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
     @overload
     async def start(
         self,
-        name: str,
+        name: str | Sequence[tuple[str, str]],
         payload: Mapping[str, Json] | None = None,
         *,
+        workflow: str | None = None,
         actor: str | None = None,
-        **options: Unpack[FunctionOptions],
+        **options: Unpack[WorkOptions],
     ) -> Handle[Any]: ...
-    async def start(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
-        """Start a durable function, as `start_function` does, and return a handle: `await (await start(flow, order)).result()`.
+    @show_options  # type: ignore[misc]
+    async def start(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a run of a durable function or a workflow, durable when this returns: `await (await start(ship, order)).result()`.
 
-        Pass a name, a payload and options, or a reference and its arguments, which are checked. A reference starts the newest
-        version known here, unless `flow.with_options(version=...)` states another. `actor` is the name shown in the run's log.
+        Pass a reference to a function and its arguments, which are checked; or the `name` of a function or of a published flow,
+        with a payload and options; or, in place of the name, AFL sources [(name, text), ...]. `workflow` selects one of a flow's
+        workflows; the `payload` is checked against its parameters.
+
+        The default version of a function is the newest one registered in this process, else the newest one in the store; that of a
+        flow is its newest. A second start with the same idempotency key returns the first run. `budget` limits the dollars that the
+        run may spend on models, before any task of the run can be claimed. `actor` is the name shown in the run's log.
         """
+        function: Function[..., Any] | None = None
         if args and isinstance(args[0], Function):
             function, *arguments = args
             options = function.options_for("start", START_OPTIONS)
             started = await self.start_function(function.name, function.payload(*arguments, **kwargs), **options)
-            return Handle(self, function, started.id, started.created, is_run=True)
-        started = await self.start_function(*args, **kwargs)
-        return Handle(self, None, started.id, started.created, is_run=True)
+        else:
+            started = await self._start(*args, **kwargs)
+        return Handle(self, function, started.id, started.created, RUN.entity)
+
+    async def _start(
+        self, name: Any, payload: Any = None, *, workflow: str | None = None, actor: str | None = None, **options: Any
+    ) -> StartedRun:
+        _check_code(name, "start")
+        check_known("start", options, WorkOptions.__annotations__)
+        missing: NotFound | None = None
+        if isinstance(name, str) and workflow is None and options.keys() <= FunctionOptions.__annotations__.keys() | {"budget"}:
+            try:
+                return await self.start_function(name, payload, actor=actor, **options)
+            except NotFound as error:
+                missing = error
+        try:
+            return await self.start_run(name, workflow, payload, actor=actor, **options)
+        except NotFound as error:
+            raise missing or error from None
 
     async def start_function(
         self,
@@ -293,41 +349,41 @@ class Engine(Registration):
         budget: float | None = None,
         **options: Unpack[FunctionOptions],
     ) -> StartedRun:
-        """Start the durable function `name` with that `payload`; the run is durable when this returns.
-
-        The default version is the newest one registered in this process, else the newest one in the store. A second start with the
-        same idempotency key returns the first run and changes nothing. `budget` limits the dollars that agents in the run may spend
-        on models. `actor` is the name shown in the run's log.
-        """
+        """Start the durable function of that `name` with the `payload`; `actor`, `budget` and options as for `start`."""
         services = self.kernel.run_services
         return await services.start_function(name, payload, actor=actor, budget=budget, **options)
 
     @overload
-    async def result(self, task: Handle[R], *, timeout: Duration | None = None) -> R: ...  # type: ignore[overload-overlap]
+    def handle(self, work: Ref, code: CodeReference[..., R]) -> Handle[R]: ...
     @overload
-    async def result(self, task: Ref, *, timeout: Duration | None = None) -> dict[str, Json]: ...
-    async def result(self, task: Any, *, timeout: Duration | None = None) -> Any:
-        """Wait for the task and return its result.
+    def handle(self, work: Handle[R]) -> Handle[R]: ...
+    @overload
+    def handle(self, work: Ref) -> Handle[Any]: ...
+    def handle(self, work: Any, code: CodeReference[..., Any] | None = None) -> Handle[Any]:
+        """Return a handle of any task or run, typed by the `code` that it runs: `engine.handle(id, ship)`.
 
-        Raises `TaskFailed`, `TaskCanceled` or `TaskIgnored` if it ended that way, `TaskNotFound` if there is no such task, and
-        `TimeoutError` after `timeout` (the task continues).
+        `work` is an id, the beginning of one, `last`, or a record with an `id`.
         """
-        if isinstance(task, Handle):
-            return await task.result(timeout=timeout)
-        return await self.kernel.results.of_task(await self._id_of("task", task), timeout)
+        if isinstance(work, Handle) and code is None:
+            return work
+        return Handle(self, code, work if isinstance(work, str) else parse_id(work, "task or run id"))
 
     @overload
-    async def run_result(self, run: Handle[R], *, timeout: Duration | None = None) -> R: ...
+    async def result(self, work: Handle[R], *, timeout: Duration | None = None) -> R: ...
     @overload
-    async def run_result(self, run: Ref, *, timeout: Duration | None = None) -> Json: ...
-    async def run_result(self, run: Any, *, timeout: Duration | None = None) -> Any:
-        """Wait for the run and return its outputs; for a durable function, its return value or that of the run it continued as.
+    async def result(self, work: Ref, *, timeout: Duration | None = None) -> Any: ...
+    async def result(self, work: Ref, *, timeout: Duration | None = None) -> Any:
+        """Wait for the end of the task or run `work` and return its result.
 
-        Raises `RunFailed` or `RunCanceled` if it ended that way, and `TimeoutError` after `timeout` (the run continues).
+        That of a workflow is its outputs, that of a function its return value, or that of the run it continued as. Raises
+        `TaskFailed`, `TaskCanceled`, `TaskIgnored`, `RunFailed` or `RunCanceled` if it ended that way, `TaskNotFound` if there is
+        none, and `TimeoutError` after `timeout` (the work continues).
         """
-        if isinstance(run, Handle):
-            return await run.result(timeout=timeout)
-        return await self.kernel.results.of_run(await self._id_of("run", run), timeout)
+        return await self.handle(work).result(timeout=timeout)
+
+    async def run_result(self, run: Ref, *, timeout: Duration | None = None) -> Any:
+        """Wait for the end of a `run`, up to `timeout`, and return its result, as `result` does."""
+        return await self.result(run, timeout=timeout)
 
     @overload
     def map(
@@ -387,70 +443,29 @@ class Engine(Registration):
         """
         return await self.kernel.queue.enqueue(list(specs))
 
-    async def cancel(self, task: Ref, *, actor: str = "python", reason: str | None = None) -> None:
-        """End the task now; `actor` and `reason` are shown in its log.
+    async def cancel(self, work: Ref, *, actor: str = PYTHON, reason: str | None = None) -> None:
+        """End the `work`, a task or run, now; `actor` and `reason` are shown in its log. See `Handle.cancel`."""
+        await self.handle(work).cancel(actor=actor, reason=reason)
 
-        Its handler is stopped: immediately in this process, elsewhere within about a second.
+    async def retry(self, work: Ref, *, actor: str = PYTHON, payload: Mapping[str, Json] | None = None) -> None:
+        """Make the `work` live again: a failed, canceled or ignored task, with an edited `payload` if one is given; or repeat what
+        failed in a run. The log shows the `actor`. See `Handle.retry`.
         """
-        await self.kernel.queue.cancel(task, actor=actor, reason=reason)
+        await self.handle(work).retry(actor=actor, payload=payload)
 
-    async def retry(self, task: Ref, *, actor: str = "python", payload: Mapping[str, Json] | None = None) -> None:
-        """Make a failed, canceled or ignored task live again, with an edited `payload` if given; the log shows the `actor`.
-
-        For the task of a run, its step is repeated in the run, with everything after it: see `engine.runs.retry`.
+    async def pause(self, work: Ref, *, actor: str = PYTHON, reason: str | None = None, interrupt: bool = False) -> None:
+        """Hold the `work`, a task or run; attempts in progress end normally, or with `interrupt` stop. The log and `why`
+        show the `actor` and the `reason`. See `Handle.pause`.
         """
-        await self.kernel.queue.retry(task, actor=actor, payload=plain_payload(payload))
+        await self.handle(work).pause(actor=actor, reason=reason, interrupt=interrupt)
 
-    async def pause(self, task: Ref, *, actor: str = "python", reason: str | None = None, interrupt: bool = False) -> None:
-        """Hold a task; an attempt in progress ends normally, or with `interrupt` stops and is repeated after the resume.
-
-        `actor` and `reason` are shown in the log, and by `why`.
-        """
-        await self.kernel.queue.pause(task, actor=actor, reason=reason, interrupt=interrupt)
-
-    async def resume(self, task: Ref, *, actor: str = "python") -> None:
-        """Release a paused task; the log shows the `actor`."""
-        await self.kernel.queue.resume(task, actor=actor)
-
-    async def get_task(self, task: Ref) -> Task:
-        """Return the task in its current state."""
-        return await self.kernel.reads.get_task(task)
-
-    async def list_tasks(
-        self,
-        *,
-        states: tuple[str, ...] = (),
-        name: str | None = None,
-        task_list: str | None = None,
-        kind: str | None = HANDLER,
-        before_id: Ref | None = None,
-        limit: int = 50,
-    ) -> list[Task]:
-        """Return a page of up to `limit` handler tasks, newest first (`kind=None`: also the engine's own tasks).
-
-        `states`, `name` and `task_list` select tasks. Pass the id of the last one as `before_id` for the next page.
-        """
-        return await self.kernel.reads.list_tasks(
-            states=states, name=name, task_list=task_list, kind=kind, before_id=before_id, limit=limit
-        )
+    async def resume(self, work: Ref, *, actor: str = PYTHON) -> None:
+        """Release the `work`, a paused task or run; the log shows the `actor`."""
+        await self.handle(work).resume(actor=actor)
 
     async def why(self, work: Ref) -> Reason:
         """Explain the current state of `work`, a task or a run: a code and a line of text."""
-        store = self.kernel.store
-        if isinstance(work, str) and is_short(work):
-            matches = await find_short(store, self.kernel.settings.namespace, ("task", "run"), work)
-            if len(matches) > 1:
-                raise AmbiguousId("task or run", work, matches)
-            work = matches[0] if matches else work
-        work_id = parse_id(work, "task or run id")
-        if await store.tasks.find(work_id) is None and await store.runs.find(work_id) is not None:
-            return await self.kernel.run_reads.why(work_id)
-        return await self.kernel.reads.why(work_id)
-
-    async def _id_of(self, kind: str, ref: Ref) -> str:
-        if not isinstance(ref, str):
-            return ref.id
-        return await find_id(self.kernel.store, self.kernel.settings.namespace, kind, ref)
+        return await self.handle(work).why()
 
     def events(
         self,
@@ -490,11 +505,7 @@ class Engine(Registration):
         budget: float | None = None,
         **options: Any,
     ) -> StartedRun:
-        """Start a workflow of a published flow (name or digest) or of AFL sources [(name, text), ...]; see `Runs.start`.
-
-        `inputs` are checked against the workflow's parameters. `budget` limits the dollars that the run may spend on models; it
-        applies before any task of the run can be claimed.
-        """
+        """Start a `workflow` of a published `flow` or of AFL sources; `inputs`, `budget` and options as for `start`."""
         return await self.kernel.run_services.start_run(flow, workflow, inputs, budget=budget, **options)
 
     async def start_plan(
@@ -504,17 +515,17 @@ class Engine(Registration):
         *,
         actor: str | None = None,
         **options: Unpack[FunctionOptions],
-    ) -> StartedRun:
+    ) -> Handle[dict[str, Json]]:
         """Check and start a plan: `steps`, an ordered list of {name, handler, arguments, retry, approval, task_list}.
 
         Arguments may refer to earlier results and to the inputs: `{"$from": "charge.receipt"}`. `approval` asks a person before the
         step: true, or options as for `ctx.approval`. The run returns the results by name. Options and `actor` as for
-        `start_function`.
+        `start`.
         """
         from treadle.model.plans import read_plan
 
         read_plan(steps)
-        return await self.start_function(PLAN, {"steps": list(steps), "inputs": dict(inputs or {})}, actor=actor, **options)
+        return await self.start(PLAN, {"steps": list(steps), "inputs": dict(inputs or {})}, actor=actor, **options)
 
     async def signal(
         self,
@@ -536,14 +547,14 @@ class Engine(Registration):
     # services
 
     @property
-    def runs(self) -> Runs:
-        """Runs: start, pause, resume, cancel, retry, fork."""
-        return self.kernel.run_services.runs
+    def tasks(self) -> Tasks:
+        """Tasks: list, get and find them, also by a query: `await engine.tasks.list(where="tag.customer = acme")`."""
+        return self.kernel.tasks
 
     @property
-    def search(self) -> Search:
-        """Runs and tasks that match a query: `await engine.search.list_runs("state = failed and tag.customer = acme")`."""
-        return self.kernel.search
+    def runs(self) -> RunOperations:
+        """Runs: list, get and find them, also by a query (`where=`); cancel, retry, rerun, fork; one or many."""
+        return self.kernel.run_services.run_operations
 
     @property
     def schedules(self) -> Schedules:
@@ -603,17 +614,27 @@ def twin_of(engine: Engine) -> Engine:
     return Engine(engine._url, settings=engine.kernel.settings, codec=engine._make_kernel.keywords["codec"])
 
 
-def _named(
+def _spec(
     name: str,
     payload: Mapping[str, Json] | None = None,
     *,
-    idempotency_for: Duration = 7 * 86_400,
+    idempotency_for: Duration = IDEMPOTENCY_FOR,
     actor: str = PYTHON,
     **options: Unpack[EnqueueOptions],
 ) -> TaskSpec:
+    _check_code(name, "enqueue")
+    check_known("enqueue", options, ENQUEUE_OPTIONS)
     return TaskSpec(name=name, payload=plain_payload(payload), idempotency_for=idempotency_for, created_by=actor, **options)
 
 
-def plain_payload(payload: Mapping[str, Json] | None) -> Json:
-    """Convert any mapping to a dict; the queue rejects everything else."""
-    return dict(payload) if isinstance(payload, Mapping) else payload
+def _check_code(work: Any, call: str) -> None:
+    """Refuse code that the call does not take, and name the call that does."""
+    name = getattr(work, "name", None) or getattr(work, "__name__", shown(work))
+    if isinstance(work, Function):
+        raise InvalidInput(f"{name} is a durable function, which is started: use start instead of {call}.")
+    if isinstance(work, Handler):
+        raise InvalidInput(f"{name} is a handler, whose tasks are enqueued: use enqueue instead of {call}.")
+    if callable(work):
+        raise InvalidInput(
+            f"{name} is not registered: decorate it with @engine.task to enqueue it, or @engine.function to start it."
+        )

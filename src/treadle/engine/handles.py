@@ -1,4 +1,4 @@
-"""Handles of work that was started through an engine, with its typed results: of one task or run, and of a map over many.
+"""Handles of tasks and runs, with their typed results: of one of them, and of a map over many.
 
 `engine.map` starts one task or run per item, a bounded number in flight, with results in order or as they are completed.
 """
@@ -7,49 +7,146 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from inspect import signature
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from treadle.api.options import PYTHON
 from treadle.api.tasks import TaskSpec
+from treadle.kernel.store.lookups import PAGE_LIMIT, find_work
 from treadle.model.clock import Duration
 from treadle.model.conversion import Converter, is_raw
 from treadle.model.errors import InvalidInput, TreadleError
+from treadle.model.runs import Run
+from treadle.model.states import RUN, TASK
+from treadle.model.tasks import Task
 from treadle.model.values import Json
 from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, CodeReference, Function, Handler
 
 if TYPE_CHECKING:
+    from treadle.api.runs import RunDetail
+    from treadle.api.steps import Step
     from treadle.api.streams import StreamEntry
+    from treadle.api.tasks import TaskDetail
     from treadle.engine.engine import Engine
+    from treadle.kernel.queue.why import Reason
+    from treadle.model.tasks import Transition
 
 R = TypeVar("R")
+
+
+def plain_payload(payload: Mapping[str, Json] | None) -> Json:
+    """Convert any mapping to a dict; the queue rejects everything else."""
+    return dict(payload) if isinstance(payload, Mapping) else payload
+
+
 R_co = TypeVar("R_co", covariant=True)
 
 
 class Handle(Generic[R_co]):
-    """A task or a run that was started through a reference or a name, and its typed result."""
+    """A task or a run: its state, its typed result, and the operations on it.
 
-    __slots__ = ("_engine", "_is_run", "_reference", "created", "id")
+    `engine.enqueue` and `engine.start` return one of new work, and `engine.handle` one of any id. Operations raise `TaskNotFound`
+    or `RunNotFound` if there is no such work.
+    """
+
+    __slots__ = ("_engine", "_entity", "_reference", "created", "id")
 
     def __init__(
-        self, engine: Engine, reference: CodeReference[..., R_co] | None, work_id: str, created: bool, is_run: bool
+        self,
+        engine: Engine,
+        reference: CodeReference[..., R_co] | None,
+        work_id: str,
+        created: bool = False,
+        entity: str | None = None,
     ) -> None:
-        self._engine, self._reference, self._is_run = engine, reference, is_run
+        """The `entity` is `task` or `run`; None: as the reference says, or as the store shows at the first operation."""
+        self._engine, self._reference = engine, reference
+        self._entity = entity or (None if reference is None else RUN.entity if isinstance(reference, Function) else TASK.entity)
         self.id = work_id
         self.created = created
-        """False if an earlier call with the same key had started it."""
+        """True if this call has started it; False if an earlier call with the same key had, or for an id."""
 
     def __repr__(self) -> str:
         return f"<Handle {self.id}>"
 
+    async def _find(self) -> Task | Run:
+        """Read the task or run; the handle then has its complete id."""
+        kernel = self._engine.kernel
+        record = await find_work(kernel.store, kernel.settings.namespace, self.id, self._entity)
+        self.id, self._entity = record.id, RUN.entity if isinstance(record, Run) else TASK.entity
+        return record
+
+    async def status(self) -> TaskDetail | RunDetail:
+        """Return its record: state, times, values, error, and the reason for its state; `str` of it is one line."""
+        work = await self._find()
+        return await (self._engine.runs.get(work.id) if isinstance(work, Run) else self._engine.tasks.get(work.id))
+
+    async def why(self) -> Reason:
+        """Explain its state: a code and a line of text."""
+        work, kernel = await self._find(), self._engine.kernel
+        return await (kernel.run_reads.why(work) if isinstance(work, Run) else kernel.reads.explain(work))
+
+    async def steps(self) -> list[Step]:
+        """Return the steps and blocks of a run, each below its parent."""
+        if isinstance(await self._find(), Task):
+            raise InvalidInput(f"{self.id} is a task; only runs have steps.")
+        list_steps = self._engine.kernel.run_services.step_operations.list
+        page = await list_steps(self.id, limit=PAGE_LIMIT)
+        steps = page.steps
+        while page.next_after is not None:
+            page = await list_steps(self.id, limit=PAGE_LIMIT, after=page.next_after)
+            steps = steps + page.steps
+        return steps
+
+    async def events(self, after: int | None = None) -> AsyncGenerator[Transition, None]:
+        """Follow its entries of the log, for a run also those of its tasks and steps; `after` as in `Engine.events`."""
+        which = {"run_id" if isinstance(await self._find(), Run) else "entity_id": self.id}
+        async for transition in self._engine.events(after, **which):
+            yield transition
+
+    async def cancel(self, *, actor: str = PYTHON, reason: str | None = None, force: bool = False) -> None:
+        """End it; `actor` and `reason` are shown in its log. With `force`, a function does not clean up.
+
+        A handler is stopped: immediately in this process, elsewhere within about a second.
+        """
+        await self._operate("cancel", actor, reason=reason, force=force)
+
+    async def retry(self, *, actor: str = PYTHON, payload: Mapping[str, Json] | None = None, step: str | None = None) -> None:
+        """Make a failed, canceled or ignored task live again, with an edited `payload` if one is given; or repeat what failed in a
+        run, or in one `step` of it (an id or a path).
+
+        For the task of a run, its step is repeated, with everything after it. The log shows the `actor`.
+        """
+        await self._operate("retry", actor, payload=plain_payload(payload), step=step)
+
+    async def pause(self, *, actor: str = PYTHON, reason: str | None = None, interrupt: bool = False) -> None:
+        """Hold it; attempts in progress end normally, or with `interrupt` that of a task stops and is repeated after the resume.
+
+        `actor` and the `reason` for a task are shown in the log, and by `why`.
+        """
+        await self._operate("pause", actor, reason=reason, interrupt=interrupt)
+
+    async def resume(self, *, actor: str = PYTHON) -> None:
+        """Release it after a pause; the log shows the `actor`."""
+        await self._operate("resume", actor)
+
+    async def _operate(self, operation: str, actor: str, **options: Any) -> None:
+        work = await self._find()
+        method = getattr(self._engine.runs if isinstance(work, Run) else self._engine.kernel.queue, operation)
+        options = {name: value for name, value in options.items() if value not in (None, False)}
+        for name in options.keys() - signature(method).parameters:
+            raise InvalidInput(f"{operation} of a {self._entity} does not take {name}.")
+        await method(work.id, actor=actor, **options)
+
     async def result(self, *, timeout: Duration | None = None) -> R_co:
         """Wait for the end, at most `timeout`, and return the result as its annotated type.
 
-        Raises as `Engine.result` and `Engine.run_result` do.
+        Raises as `Engine.result` does.
         """
-        waits = self._engine.run_result if self._is_run else self._engine.result
-        result: Any = await waits(self.id, timeout=timeout)
+        result: Any = await self._engine.kernel.results.of(self.id, timeout, self._entity)
         if self._reference is not None:
             result = self._reference.signature.load_result(result)
         return result  # type: ignore[no-any-return]
@@ -67,7 +164,7 @@ class Handle(Generic[R_co]):
 
         If there is none yet, `wait` for it, at most that long; `NotFound` (`nothing_published`) if none comes.
         """
-        value = await self._engine.kernel.run_services.runs.query(self.id, name, wait=wait)
+        value = await self._engine.kernel.runs.query(self.id, name, wait=wait)
         return value if is_raw(type) else Converter(type).load(value)
 
     async def signal(
@@ -105,7 +202,7 @@ class Handle(Generic[R_co]):
         A call with the same `idempotency_key` waits for the same answer. Raises `TimeoutError` after `timeout`, and otherwise as
         `engine.runs.update` does.
         """
-        runs = self._engine.kernel.run_services.runs
+        runs = self._engine.kernel.runs
         value = await runs.update(self.id, name, payload, timeout=timeout, idempotency_key=idempotency_key)
         return value if is_raw(type) else Converter(type).load(value)
 
@@ -200,12 +297,12 @@ class Mapped(Generic[R_co]):
                 for key, payload in zip(keys, payloads, strict=True)
             ]
             stored = await engine.kernel.queue.enqueue(specs)
-            return [Handle(engine, reference, task.id, task.created, is_run=False) for task in stored]
+            return [Handle(engine, reference, task.id, task.created) for task in stored]
         starts = [
             engine.start_function(reference.name, payload, idempotency_key=key, **options)
             for key, payload in zip(keys, payloads, strict=True)
         ]
-        return [Handle(engine, reference, run.id, run.created, is_run=True) for run in await asyncio.gather(*starts)]
+        return [Handle(engine, reference, run.id, run.created) for run in await asyncio.gather(*starts)]
 
     def _count(self, ended: asyncio.Task[Any]) -> None:
         if ended.cancelled():

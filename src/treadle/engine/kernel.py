@@ -30,7 +30,7 @@ from treadle.model.ids import Ids
 from treadle.model.names import is_function
 from treadle.model.records import Record
 from treadle.model.runs import Run
-from treadle.model.states import ALERT_RULE, SCHEDULE, WATCHER, RunState, StateMachine, TaskState
+from treadle.model.states import ALERT_RULE, SCHEDULE, TASK, WATCHER, RunState, StateMachine, TaskState
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.model.values import Json
 from treadle.settings import Settings, read_alert_target
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from treadle.kernel.remote_workers.service import RemoteWorkers
     from treadle.kernel.runs.flows import Flows
     from treadle.kernel.runs.reads import RunReads
+    from treadle.kernel.runs.service import Runs
     from treadle.kernel.search.service import Search
     from treadle.kernel.store.retention import Retention
     from treadle.kernel.store.units import Finish, Row, UnitAnswer
@@ -293,7 +294,7 @@ class Kernel:
             self.reads,
             self.task_records,
             lambda: self.search,
-            lambda task_id, timeout: self.results.of_task(task_id, timeout),
+            lambda task_id, timeout: self.results.of(task_id, timeout, TASK.entity),
         )
 
     @cached_property
@@ -302,7 +303,7 @@ class Kernel:
         from treadle.kernel.tasks.dead_letters import DeadLetters
 
         return DeadLetters(
-            self.core, self.queue, self.task_records, lambda run_id, actor: self.run_services.runs.retry_dead(run_id, actor=actor)
+            self.core, self.queue, self.task_records, lambda run_id, actor: self.runs.retry_dead(run_id, actor=actor)
         )
 
     @cached_property
@@ -396,6 +397,11 @@ class Kernel:
         from treadle.engine.trigger_services import TriggerServices
 
         return TriggerServices(self)
+
+    @property
+    def runs(self) -> Runs:
+        """Runs as the engine operates them; `engine.runs` performs the operations of the API with it."""
+        return self.run_services.runs
 
     @property
     def run_reads(self) -> RunReads:
@@ -616,7 +622,7 @@ class Kernel:
         return (*tasks, *await self.external_jobs.tasks_for_end(task)), rows
 
     async def _retry_of_run(self, task: Task, actor: str) -> None:
-        runs = self.run_services.runs
+        runs = self.runs
         try:
             await runs.retry(task.run_id or "", task.step_id, actor=actor)
         except IllegalTransition as error:
@@ -636,7 +642,7 @@ class Kernel:
         return await self.run_services.settler.settle(task, guard, decided, patience)
 
     async def _update_step(self, run_id: str, step_id: str, partial: Mapping[str, Json]) -> bool:
-        return await self.run_services.runs.update_step(run_id, step_id, partial)
+        return await self.runs.update_step(run_id, step_id, partial)
 
     def _is_prompt(self, name: str) -> bool:
         return self.registry.fallback is not None and self.registry.fallback.find(name) is not None

@@ -12,24 +12,23 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from treadle.kernel.store.lookups import current_run
+from treadle.kernel.store.lookups import current_run, find_work
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble
 from treadle.model.clock import Clock, Duration, milliseconds
 from treadle.model.errors import (
     RunCanceled,
     RunFailed,
-    RunNotFound,
     StoreError,
     TaskCanceled,
     TaskFailed,
     TaskIgnored,
-    TaskNotFound,
     TreadleError,
 )
+from treadle.model.ids import Ref
 from treadle.model.names import is_function
 from treadle.model.retry import Backoff
 from treadle.model.runs import Run
-from treadle.model.states import RUN, RunState, TaskState
+from treadle.model.states import RUN, TASK, RunState, TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode_error
 from treadle.workers.exceptions import revived
@@ -60,30 +59,31 @@ class Results:
             store.runs.find_many, partial(store.runs.find_many, states=sorted(RUN.final)), clock, emit
         )
 
-    async def of_task(self, task_id: str, timeout: Duration | None) -> dict[str, Json]:
-        """Wait for the task and return its result, or raise the error that it ended with."""
-        task = await self.tasks.find(task_id)
-        if task is None or task.namespace != self._kernel.settings.namespace:
-            raise TaskNotFound(task_id)
+    async def of(self, work: Ref, timeout: Duration | None = None, entity: str | None = None) -> Json:
+        """Wait for the end of a task or run and return its result, or raise the error that it ended with.
+
+        The result of a workflow is its outputs, that of a function its return value, or that of the run it continued as.
+        """
+        kernel, finds = self._kernel, {TASK.entity: self.tasks.find, RUN.entity: self.runs.find}
+        record = await find_work(kernel.store, kernel.settings.namespace, work, entity, finds)
+        return await (self._of_run(record, timeout) if isinstance(record, Run) else self._of_task(record, timeout))
+
+    async def _of_task(self, task: Task, timeout: Duration | None) -> dict[str, Json]:
         if not task.finished:
-            async with _bound("Task", task_id, timeout):
-                task = await self.tasks.wait(task_id)
+            async with _bound("Task", task.id, timeout):
+                task = await self.tasks.wait(task.id)
         if task.state == TaskState.COMPLETED:
             return await self._kernel.value_store.unpack(task.result)
         raise _error_of(task)
 
-    async def of_run(self, run_id: str, timeout: Duration | None) -> Json:
-        """Wait for the run and return its outputs, or a function's return value, or raise the error that it ended with."""
+    async def _of_run(self, first: Run, timeout: Duration | None) -> Json:
         store = self._kernel.store
-        first = await self.runs.find(run_id)
-        if first is None or first.namespace != self._kernel.settings.namespace:
-            raise RunNotFound(run_id)
         run = await current_run(store, first)
-        async with _bound("Run", run_id, timeout):
+        async with _bound("Run", first.id, timeout):
             while not run.finished:
                 run = await current_run(store, await self.runs.wait(run.id))
         if run.state == RunState.COMPLETED:
-            outputs = await self._kernel.run_services.runs.outputs(run)
+            outputs = await self._kernel.runs.outputs(run)
             return outputs.get("result") if is_function(run.flow_id) else outputs
         error = decode_error(run.error)
         message = error.get("message", "")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.kernel.core import intercepted
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.settler import Settler
+from treadle.model.states import RUN
 from treadle.model.usage import micros
 from treadle.model.values import Json
 from treadle.workers.log_writer import LogWriter
@@ -191,7 +192,7 @@ class RunServices:
             lambda: kernel.search,
             kernel.task_records,
             self.start_run,
-            lambda run_id, timeout: kernel.results.of_run(run_id, timeout),
+            lambda run_id, timeout: kernel.results.of(run_id, timeout, RUN.entity),
         )
 
     @cached_property

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import wraps
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from treadle.engine.engine import Engine
@@ -18,16 +19,16 @@ from treadle.model.ids import Ref
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
-    from treadle.api.approvals import Approval
-    from treadle.api.options import EnqueueOptions, FunctionOptions
+    from treadle.api.options import EnqueueOptions, WorkOptions
     from treadle.api.streams import StreamEntry
     from treadle.engine.handles import Mapped, Progress
     from treadle.engine.within import BlockingTransaction, BlockingWithin
     from treadle.engine.worker_host import WorkerHost
-    from treadle.kernel.queue.service import Enqueued
     from treadle.kernel.store.verify import VerifyReport
-    from treadle.workers.references import Function, Handler
+    from treadle.model.tasks import Transition
+    from treadle.workers.references import CodeReference, Function, Handler
 
+F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 A = TypeVar("A")
 T = TypeVar("T")
@@ -47,32 +48,63 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> C
 
 
 class BlockingHandle(Generic[R_co]):
-    """A task or a run that was started through a reference, for code without an event loop."""
+    """A task or a run, for code without an event loop: methods take the arguments of the `Handle` methods of the same name."""
 
     def __init__(self, engine: BlockingEngine, handle: Handle[R_co]) -> None:
         self._engine = engine
-        self.handle = handle
-        self.id, self.created = handle.id, handle.created
+        self.handle = self._inner = handle
+        self.run = engine.run
+        self.created = handle.created
+
+    @property
+    def id(self) -> str:
+        """The id of the task or run."""
+        return self.handle.id
+
+    def __repr__(self) -> str:
+        return repr(self.handle)
 
     def result(self, *, timeout: Duration | None = None) -> R_co:
         """Wait for the end and return the result as its annotated type; see `Handle.result`."""
-        return self._engine.run(self.handle.result(timeout=timeout))
+        return self.run(self.handle.result(timeout=timeout))
 
     def stream(self, name: str, *, offset: int = 0) -> Iterator[StreamEntry]:
         """Follow a stream of the task or run; see `Engine.stream`."""
-        return self._engine.stream(self.id, name, offset=offset)
+        return _iterate(self._engine, self.handle.stream(name, offset=offset))
 
-    def query(self, name: str, **options: Any) -> Any:
-        """Return a value that the function has published; see `Handle.query`."""
-        return self._engine.run(self.handle.query(name, **options))
+    def events(self, after: int | None = None) -> Iterator[Transition]:
+        """Follow its entries of the log; see `Handle.events`."""
+        return _iterate(self._engine, self.handle.events(after))
 
-    def signal(self, name: str, payload: Json = None, *, idempotency_key: str | None = None, actor: str | None = None) -> bool:
-        """Send a signal to the function; see `Engine.signal`."""
-        return self._engine.run(self.handle.signal(name, payload, idempotency_key=idempotency_key, actor=actor))
+    status = blocking(Handle.status)
+    why = blocking(Handle.why)
+    steps = blocking(Handle.steps)
+    cancel = blocking(Handle.cancel)
+    retry = blocking(Handle.retry)
+    pause = blocking(Handle.pause)
+    resume = blocking(Handle.resume)
+    signal = blocking(Handle.signal)
+    query = blocking(Handle.query)
+    update = blocking(Handle.update)
 
-    def update(self, name: str, payload: Any = None, **options: Any) -> Any:
-        """Send an update and return the function's answer; see `Handle.update`."""
-        return self._engine.run(self.handle.update(name, payload, **options))
+
+class BlockingGroup:
+    """The operations of `engine.tasks`, `engine.runs`, ... for code without an event loop: each call waits for its result."""
+
+    def __init__(self, engine: BlockingEngine, group: Any) -> None:
+        self._engine, self._group = engine, group
+
+    def __dir__(self) -> Iterable[str]:
+        return dir(self._group)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._group, name)
+
+        @wraps(method)
+        def call(*arguments: Any, **options: Any) -> Any:
+            return self._engine.run(method(*arguments, **options))
+
+        return call
 
 
 class BlockingMapped(Generic[R_co]):
@@ -108,8 +140,21 @@ async def _close(results: Any) -> None:
     await results.aclose()
 
 
+def shown_as_engine(method: F) -> F:
+    """Show the signature of the method of `Engine` of that name in help and completion."""
+    setattr(method, "__signature__", signature(getattr(Engine, method.__name__)))  # noqa: B010
+    return method
+
+
 class BlockingEngine:
     """`Engine` for code without an event loop; methods take the arguments of the `Engine` methods of the same name."""
+
+    alerts: BlockingGroup
+    approvals: BlockingGroup
+    runs: BlockingGroup
+    schedules: BlockingGroup
+    tasks: BlockingGroup
+    watchers: BlockingGroup
 
     def __init__(self, engine: Engine) -> None:
         self._inner = engine
@@ -118,6 +163,13 @@ class BlockingEngine:
         """The process that opened it."""
         self._thread: threading.Thread | None = None
         self._worker: AbstractAsyncContextManager[WorkerHost] | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> BlockingGroup:
+            if name not in BlockingEngine.__annotations__:
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.", name=name, obj=self)
+            return BlockingGroup(self, getattr(self._inner, name))
 
     def __enter__(self) -> Self:
         self._pid = os.getpid()
@@ -194,31 +246,46 @@ class BlockingEngine:
         payload: Mapping[str, Json] | None = None,
         *,
         idempotency_for: Duration = ...,
+        actor: str = ...,
         **options: Unpack[EnqueueOptions],
-    ) -> Enqueued: ...
-    def enqueue(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
+    ) -> BlockingHandle[dict[str, Json]]: ...
+    @shown_as_engine  # type: ignore[misc]
+    def enqueue(self, *args: Any, **kwargs: Any) -> Any:
         """Store a task; see `Engine.enqueue`."""
-        stored = self.run(self._inner.enqueue(*args, **kwargs))
-        return BlockingHandle(self, stored) if isinstance(stored, Handle) else stored
+        return BlockingHandle(self, self.run(self._inner.enqueue(*args, **kwargs)))
 
     @overload
     def start(self, function: Function[P, R], /, *args: P.args, **kwargs: P.kwargs) -> BlockingHandle[R]: ...
     @overload
     def start(
-        self, name: str, payload: Mapping[str, Json] | None = None, *, actor: str | None = None, **options: Unpack[FunctionOptions]
+        self,
+        name: str | Sequence[tuple[str, str]],
+        payload: Mapping[str, Json] | None = None,
+        *,
+        workflow: str | None = None,
+        actor: str | None = None,
+        **options: Unpack[WorkOptions],
     ) -> BlockingHandle[Any]: ...
-    def start(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
-        """Start a durable function; see `Engine.start`."""
+    @shown_as_engine  # type: ignore[misc]
+    def start(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a run of a function or a workflow; see `Engine.start`."""
         return BlockingHandle(self, self.run(self._inner.start(*args, **kwargs)))
 
     @overload
-    def result(self, task: BlockingHandle[R], *, timeout: Duration | None = None) -> R: ...  # type: ignore[overload-overlap]
+    def handle(self, work: Ref, code: CodeReference[..., R]) -> BlockingHandle[R]: ...
     @overload
-    def result(self, task: Ref, *, timeout: Duration | None = None) -> dict[str, Json]: ...
-    def result(self, task: Any, *, timeout: Duration | None = None) -> Any:
-        """Wait for the task and return its result; see `Engine.result`."""
-        handle = task.handle if isinstance(task, BlockingHandle) else task
-        return self.run(self._inner.result(handle, timeout=timeout))
+    def handle(self, work: Ref) -> BlockingHandle[Any]: ...
+    def handle(self, work: Any, code: Any = None) -> BlockingHandle[Any]:
+        """Return a handle of any task or run; see `Engine.handle`."""
+        return BlockingHandle(self, self._inner.handle(work, code))
+
+    @overload
+    def result(self, work: BlockingHandle[R], *, timeout: Duration | None = None) -> R: ...
+    @overload
+    def result(self, work: Ref, *, timeout: Duration | None = None) -> Any: ...
+    def result(self, work: Any, *, timeout: Duration | None = None) -> Any:
+        """Wait for the end of the task or run and return its result; see `Engine.result`."""
+        return self.run(self._inner.result(work.handle if isinstance(work, BlockingHandle) else work, timeout=timeout))
 
     @overload
     def map(
@@ -257,8 +324,6 @@ class BlockingEngine:
     retry = blocking(Engine.retry)
     pause = blocking(Engine.pause)
     resume = blocking(Engine.resume)
-    get_task = blocking(Engine.get_task)
-    list_tasks = blocking(Engine.list_tasks)
     why = blocking(Engine.why)
     start_run = blocking(Engine.start_run)
     run_result = blocking(Engine.run_result)
@@ -266,25 +331,9 @@ class BlockingEngine:
     start_plan = blocking(Engine.start_plan)
     signal = blocking(Engine.signal)
 
-    def query(self, run: Ref, name: str, **options: Any) -> Json:
-        """Return a value that the run's function has published; see `Runs.query`."""
-        return self.run(self._inner.runs.query(run, name, **options))
-
-    def update(self, run: Ref, name: str, payload: Any = None, **options: Any) -> Json:
-        """Send an update and return the function's answer; see `Runs.update`."""
-        return self.run(self._inner.runs.update(run, name, payload, **options))
-
     def verify(self) -> VerifyReport:
         """Check the history of every entity against the state tables."""
         return self.run(self._inner.kernel.verify())
-
-    def list_approvals(self, **options: Any) -> list[Approval]:
-        """Return approvals; options as for `Approvals.list`."""
-        return self.run(self._inner.approvals.list(**options)).approvals
-
-    def decide_approval(self, approval_id: str, decision: str, **options: Any) -> Approval:
-        """Decide an approval; options as for `Approvals.decide`."""
-        return self.run(self._inner.approvals.decide(approval_id, decision, **options))
 
     def _end(self) -> None:
         loop, thread = self._loop, self._thread

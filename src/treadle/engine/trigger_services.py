@@ -29,7 +29,7 @@ class TriggerServices:
     def __init__(self, kernel: Kernel) -> None:
         core = kernel.core
         self._kernel = kernel
-        self.starters = Starters(core, kernel.queue, lambda: kernel.run_services.runs, lambda: kernel.run_services.functions)
+        self.starters = Starters(core, kernel.queue, lambda: kernel.runs, lambda: kernel.run_services.functions)
         self.schedules = Schedules(core, self.starters)
         self.watchers = Watchers(core, self.starters)
         self.watchers.survey = _survey

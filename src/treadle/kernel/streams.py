@@ -16,12 +16,13 @@ from treadle.api.streams import Kind, StreamEntry, StreamList, StreamPage, Strea
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.core import Service
-from treadle.kernel.store.lookups import check_limit, find_short, is_short
+from treadle.kernel.store.lookups import check_limit, find_work
 from treadle.kernel.store.process import wait_or_sleep
 from treadle.model.access import Access
-from treadle.model.errors import AmbiguousId, InvalidInput, NotFound, RunNotFound, UnreadableValue
-from treadle.model.ids import Ref, parse_id
+from treadle.model.errors import InvalidInput, NotFound, TaskNotFound, UnreadableValue
+from treadle.model.ids import Ref
 from treadle.model.records import ABANDONED, ENTRIES, TRUNCATED, StreamChunk, check_stream_name
+from treadle.model.runs import Run
 from treadle.model.values import Json, decode
 
 POLL_EVERY = 0.5
@@ -111,19 +112,12 @@ class StreamReads(Service):
                     await wait_or_sleep(hinted, self._clock, POLL_EVERY)
 
     async def _find_owner(self, work: Ref, access: Access | None) -> _Owner:
-        if isinstance(work, str) and is_short(work):
-            matches = await find_short(self._store, self._namespace, ("run", "task"), work)
-            if len(matches) > 1:
-                raise AmbiguousId("run or task", work, matches)
-            work = matches[0] if matches else work
-        work_id = parse_id(work, "run or task id")
-        run = await self._store.runs.find(work_id)
-        if run is not None and run.namespace == self._namespace and (access is None or access.may_use(run.task_list)):
-            return _Owner(run.id, is_run=True)
-        task = await self._store.tasks.find(work_id)
-        if task is None or task.namespace != self._namespace or not (access is None or access.may_use(task.task_list)):
-            raise RunNotFound(work_id)
-        return _Owner(task.run_id or task.id, is_run=False, writer=None if task.run_id is None else task.id)
+        record = await find_work(self._store, self._namespace, work)
+        if not (access is None or access.may_use(record.task_list)):
+            raise TaskNotFound(record.id, "task or run")
+        if isinstance(record, Run):
+            return _Owner(record.id, is_run=True)
+        return _Owner(record.run_id or record.id, is_run=False, writer=None if record.run_id is None else record.id)
 
     async def _has_ended(self, owner: _Owner) -> bool:
         if owner.is_run:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from treadle.api.contract import Lookup
 from treadle.api.options import TargetOptions
 from treadle.api.tasks import TaskSpec
 from treadle.api.wire import to_builtins
@@ -64,7 +65,7 @@ class TriggerRecovery:
     text: str
 
 
-class Triggers(RecordService[B], ABC, Generic[B, S]):
+class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
     """The live records of one entity in one namespace; `B` is the type of their bodies, `S` the record that the API returns."""
 
     kind: ClassVar[str]
@@ -121,7 +122,7 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
         """End it: its name becomes free, started work continues, and its alerts end without a message."""
         return await self._operate(name, "remove", actor)
 
-    async def find(self, name: str) -> tuple[str, B] | None:
+    async def find_body(self, name: str) -> tuple[str, B] | None:
         """Return the id and the body of the live one of that name, if there is one."""
         record = await self._store.records.find_named(self._namespace, self.machine.entity, name)
         return None if record is None else (record.id, self.load_shown(record)[1])

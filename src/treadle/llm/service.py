@@ -157,7 +157,7 @@ class LLMService:
         kernel = self._engine.kernel
         meter = meter_of_task(kernel.settings, kernel.store, kernel.ids, task)
         tokens = ctx.stream(name) if name is not None and ctx.can_stream else None
-        stream = StepStream(self._engine.runs, kernel.clock, task, self.config.stream_every, tokens)
+        stream = StepStream(self._engine.kernel.runs, kernel.clock, task, self.config.stream_every, tokens)
         return await self.converse(program, facet, payload, meter, stream.show, description=description)
 
     async def converse(

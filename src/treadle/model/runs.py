@@ -11,6 +11,7 @@ import msgspec
 from treadle.model.ids import derived_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
 from treadle.model.states import RunState
+from treadle.model.text import record_line
 
 RUN_DEPTH = 100
 """Steps within steps. A run that nests deeper is stopped."""
@@ -75,6 +76,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Its number in its lineage."""
     baggage: str | None = None
     """The values of the context variables of the caller that started it, as stored; its tasks and children have the same."""
+
+    def __str__(self) -> str:
+        return record_line(self)
 
     @property
     def finished(self) -> bool:

@@ -17,6 +17,7 @@ import msgspec
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, HANDLER, QueueKey
 from treadle.model.states import BlockReason, TaskState
+from treadle.model.text import record_line
 from treadle.model.values import Json, decode_or_error, encode, number_of, shown, storable, text_of
 
 
@@ -142,6 +143,9 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
     result: str | None = None
     error_code: str | None = None
     fingerprint: str | None = None
+
+    def __str__(self) -> str:
+        return record_line(self)
 
     @property
     def finished(self) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,8 +164,7 @@ class _History:
             async with self._simulation.engine(process) as engine:
                 self._setup(engine, [])
                 work = await self._start(engine)
-                waiting: Coroutine[Any, Any, Any] = engine.run_result(work) if isinstance(work, StartedRun) else engine.result(work)
-                ended.set_result(encode(await waiting))
+                ended.set_result(encode(await engine.result(work)))
         except TreadleError as error:
             ended.set_result(f"{error.code}: {error}")
         except Exception as error:

@@ -1,7 +1,7 @@
 """An engine for tests: an empty store in memory, a clock that the test advances, and a worker in the test's own process.
 
     async with Environment(shop.engine) as env:
-        run = await env.engine.start_function("order", {"id": 7})
+        run = await env.engine.start("order", {"id": 7})
         await env.drain()                    # everything that is due now
         await env.approve(actor="ada")
         await env.advance(days=3)           # timers, retries and schedules fire in order, each at its time
@@ -233,9 +233,7 @@ class Environment:
             await self._go_to(due_at)
         if isinstance(work, Handle):
             return await work.result()  # as its annotated type
-        if task is not None:
-            return await self.engine.result(work_id)
-        return await self.engine.run_result(work_id)
+        return await self.engine.result(work_id)
 
     # enqueued work
 
@@ -243,7 +241,7 @@ class Environment:
         """Return the handler tasks that the store holds, oldest first: finished ones too. Tasks of workflow steps count."""
         tasks: list[Task] = []
         before: str | None = None
-        while page := await self.engine.list_tasks(name=name, kind=HANDLER, before_id=before, limit=PAGE):
+        while page := await self.engine.kernel.reads.list_tasks(name=name, kind=HANDLER, before_id=before, limit=PAGE):
             tasks += page
             before = page[-1].id
         now, unpack = self.clock.now(), self.engine.kernel.value_store.unpack
@@ -337,15 +335,15 @@ class Environment:
 
     async def _live(self) -> AsyncIterator[Task]:
         before: str | None = None
-        while page := await self.engine.list_tasks(states=LIVE_TASK_STATES, kind=None, before_id=before, limit=PAGE):
+        while page := await self.engine.kernel.reads.list_tasks(states=LIVE_TASK_STATES, kind=None, before_id=before, limit=PAGE):
             for task in page:
                 yield task
             before = page[-1].id
 
     async def _ended(self, work_id: str, *, task: bool) -> bool:
         if task:
-            return (await self.engine.get_task(work_id)).finished
-        return (await self.engine.runs.get_run(work_id)).finished
+            return (await self.engine.kernel.reads.get_task(work_id)).finished
+        return (await self.engine.kernel.runs.get_run(work_id)).finished
 
 
 def _is_timed(task: Task) -> bool:

@@ -7,7 +7,7 @@
 
     # test_shop.py
     def test_orders_are_shipped(treadle_env):  # async tests: `async with Environment(shop.engine) as env`
-        run = treadle_env.engine.start_function("order", {"id": 7})
+        run = treadle_env.engine.start("order", {"id": 7})
         treadle_env.approve(run)
         assert treadle_env.result(run) == {"state": "shipped"}
 

@@ -60,7 +60,7 @@ class Recording(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 async def record(engine: Engine, run: Ref) -> Recording:
     """Return the history of a run of a durable function, finished or not; values are decrypted."""
     kernel = engine.kernel
-    run_record = await engine.runs.get_run(run)
+    run_record = await engine.kernel.runs.get_run(run)
     run_id = run_record.id
     if not is_function(run_record.flow_id):
         raise InvalidInput(f"Run {run_id} is a workflow; only runs of durable functions are replayed.")
@@ -71,7 +71,7 @@ async def record(engine: Engine, run: Ref) -> Recording:
     for step in steps:
         if isinstance(step.value, BlobRef):
             step.value = values[step.value.digest]
-    outputs = await engine.runs.outputs(run_record) if run_record.state == "completed" else {}
+    outputs = await engine.kernel.runs.outputs(run_record) if run_record.state == "completed" else {}
     return Recording(
         run_id=run_id,
         function=run_record.workflow,

@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar, Unpack
 from treadle.api.options import EnqueueOptions, FunctionOptions
 from treadle.model.clock import Duration
 from treadle.model.errors import InvalidInput
+from treadle.model.text import suggestion
 from treadle.model.values import Json
 from treadle.workers.signatures import Signature
 
@@ -68,7 +69,8 @@ class CodeReference(Generic[P, R_co]):
         """Return the options, or raise `InvalidInput` for one that the call does not take."""
         for name in self.options:
             if name not in allowed:
-                raise InvalidInput(f"{call} does not take the option {name}, which was set for {self.name}.")
+                near = suggestion(name, allowed) or "."
+                raise InvalidInput(f"{call} does not take the option {name}, which was set for {self.name}{near}")
         return dict(self.options)
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Json]:

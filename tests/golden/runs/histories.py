@@ -107,7 +107,7 @@ async def load(store: Store, history: History) -> Run:
 
 async def go_on(hands: Hands, run_id: str) -> dict[str, Any]:
     """Do what an operator and workers would: resume or retry it, and answer until nothing is ready; the outputs."""
-    run = await hands.engine.runs.get_run(run_id)
+    run = await hands.engine.kernel.runs.get_run(run_id)
     if run.state == "paused":
         await hands.engine.runs.resume(run_id)
     elif run.state == "failed":

@@ -34,6 +34,6 @@ async def test_golden_histories_can_be_forked(name: str) -> None:
     async with hands_on("memory://") as hands:
         history = json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))
         run = await load(hands.engine.kernel.store, history)
-        root = next(row for row in await hands.engine.runs.list_steps(run.id) if row.parent_id is None)
+        root = next(row for row in await hands.engine.kernel.runs.list_steps(run.id) if row.parent_id is None)
         forked = await hands.engine.runs.fork(run.id, root.id)
         assert await go_on(hands, forked.id) == history["outputs"]

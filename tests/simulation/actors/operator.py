@@ -97,7 +97,7 @@ class Operator:
         if submission is None or submission.id is None or submission.kind != "run" or "tells" in submission.options:
             return  # the new run would wait for a signal that never comes
         steps = await engine.kernel.store.runs.list_steps(submission.id, None, 100)
-        given = await engine.runs.inputs(await engine.runs.get_run(submission.id))
+        given = await engine.kernel.runs.inputs(await engine.kernel.runs.get_run(submission.id))
         again = {"key": f"{submission.key}+{self._history.simulation.loop.time():.3f}"} if "key" in given else {}
         if steps and self._rng.random() < 0.5:
             step = self._rng.choice(steps)
@@ -165,7 +165,7 @@ class Operator:
     async def _let_go_on(self, engine: Engine, process: Process) -> None:
         await engine.kernel.lists.resume("default")
         await engine.kernel.lists.limit_rate("default", "work", None)
-        for task in await engine.list_tasks(states=("paused",), kind=None):
+        for task in await engine.kernel.reads.list_tasks(states=("paused",), kind=None):
             if task.blocked_by & BlockReason.TASK_PAUSED:
                 process.trace(f"resumes {task.id[-6:]}")
                 await engine.resume(task.id)

@@ -68,5 +68,5 @@ class People:
 
 async def _successor(engine: Engine, run_id: str) -> Any:
     """The run as which a run went on, or itself."""
-    outputs = await engine.runs.outputs(await engine.runs.get_run(run_id))
+    outputs = await engine.kernel.runs.outputs(await engine.kernel.runs.get_run(run_id))
     return outputs.get("continued_as", run_id)

@@ -35,7 +35,7 @@ async def test_pause_acts_immediately_and_cancel_requires_confirmation(screen: S
     assert await screen.page.get_by_role("status").get_by_text("greet is now paused.").count() == 1  # until the next page
     screen.page.once("dialog", lambda dialog: dialog.dismiss())
     await screen.page.get_by_role("button", name="Cancel").click()
-    assert (await screen.engine.get_task(made)).shown_state == "paused"
+    assert (await screen.engine.kernel.reads.get_task(made)).shown_state == "paused"
     screen.page.once("dialog", lambda dialog: dialog.accept())
     await screen.page.get_by_role("button", name="Cancel").click()
     await screen.sees("greet is now canceled.")

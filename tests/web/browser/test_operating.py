@@ -178,4 +178,4 @@ async def test_pages_work_without_scripts(browser: Browser):
         await screen.page.get_by_role("link", name="greet").first.click()
         await screen.page.get_by_role("button", name="Pause").click()
         await screen.sees("greet is now paused.")
-        assert (await engine.get_task(task)).shown_state == "paused"
+        assert (await engine.kernel.reads.get_task(task)).shown_state == "paused"

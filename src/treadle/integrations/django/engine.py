@@ -20,9 +20,9 @@ from treadle.settings import load_settings
 from treadle.workers.signatures import is_async
 
 if TYPE_CHECKING:
+    from treadle.engine.handles import Handle
     from treadle.engine.sync import BlockingEngine
     from treadle.engine.within import BlockingWithin
-    from treadle.kernel.queue.service import Enqueued
     from treadle.model.values import Json
 
 H = TypeVar("H", bound=Callable[..., Any])
@@ -89,7 +89,7 @@ def within(using: str | None = None, *, notify: bool | None = None) -> BlockingW
     return get_engine().blocking().within(connections[using or _alias()], notify=with_notify)
 
 
-def enqueue(name: str, payload: Mapping[str, Json] | None = None, *, using: str | None = None, **options: Any) -> Enqueued:
+def enqueue(name: str, payload: Mapping[str, Json] | None = None, *, using: str | None = None, **options: Any) -> Handle[Any]:
     """Enqueue a task in the current transaction: it exists exactly if that commits. Options as for `Engine.enqueue`."""
     return within(using).enqueue(name, payload, **options)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from treadle.api import approvals as api
 from treadle.api.approvals import ApprovalCounts, ApprovalDetail, ApprovalPage, DecisionError, DecisionResult, DecisionResults
+from treadle.api.contract import Lookup
 from treadle.api.tasks import Why
 from treadle.api.wire import record_of
 from treadle.kernel.approvals.decide import (
@@ -81,7 +82,7 @@ ProcessDue = Callable[[Task, Claim], Awaitable[ProcessedApproval]]
 A = TypeVar("A", bound=api.Approval)
 
 
-class Approvals(Service):
+class Approvals(Service, Lookup[ApprovalDetail]):
     """The approvals of one namespace: their reads, and every change of them."""
 
     def __init__(self, core: Core, *, follow: Follow | None = None, notifies: bool = False) -> None:

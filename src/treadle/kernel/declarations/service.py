@@ -178,7 +178,7 @@ class Declarations(Service):
         values: dict[str, Value] = {}
         for item, (kind, name) in parts.items():
             if kind in TRIGGERS:
-                existing = await self._triggers[kind].find(name)
+                existing = await self._triggers[kind].find_body(name)
                 values[item] = None if existing is None else definition(kind, existing[1])
                 continue
             limit, value = limits.get(name), None
@@ -204,7 +204,7 @@ class Declarations(Service):
                     raise
                 raise Stale from None  # another start has just created it
         else:
-            existing = await self._triggers[kind].find(name)
+            existing = await self._triggers[kind].find_body(name)
             if existing is not None:
                 try:
                     await self._triggers[kind].remove(existing[0], actor=actor)

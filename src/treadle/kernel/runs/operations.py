@@ -1,7 +1,7 @@
 """Operations on runs and durable functions, as the API declares them.
 
-Bulk operations work by filter, page by page, newest first; refusals are reported and the rest continues. Python programs call
-`Runs` (`engine.runs`), which knows nothing of callers' scopes.
+They are `engine.runs` of Python programs, too. Bulk operations work by filter, page by page, newest first; refusals are reported
+and the rest continues. `Runs` changes one run, and knows nothing of callers' scopes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from treadle.api.conversation import PublishedValue, UpdateResult
 from treadle.api.flows import SourceText
 from treadle.api.functions import FunctionList, FunctionsApi, RunAdopted
-from treadle.api.options import FunctionOptions, RunOptions
+from treadle.api.options import PYTHON, FunctionOptions, RunOptions
 from treadle.api.runs import (
     BulkResult,
     ForkPreview,
@@ -70,6 +70,7 @@ from treadle.model.errors import (
     RunFailed,
     UnreadableValue,
 )
+from treadle.model.ids import Ref
 from treadle.model.names import is_function
 from treadle.model.runs import ActivityKind
 from treadle.model.runs import Run as StoredRun
@@ -205,7 +206,7 @@ class RunOperations(Service, RunsApi):
         payload: Json = None,
         limit: int = 100,
         before: str | None = None,
-        actor: str = "operator",
+        actor: str = PYTHON,
         access: Access = OPEN,
         **which: Unpack[RunFilter],
     ) -> BulkResult:
@@ -282,7 +283,7 @@ class RunOperations(Service, RunsApi):
         inputs: dict[str, Json] | None = None,
         *,
         version: int | None = None,
-        actor: str = "operator",
+        actor: str = PYTHON,
         access: Access = OPEN,
         **options: Unpack[RunOptions],
     ) -> RunStarted:
@@ -296,14 +297,14 @@ class RunOperations(Service, RunsApi):
         inputs: dict[str, Json] | None = None,
         *,
         strict: bool = False,
-        actor: str = "operator",
+        actor: str = PYTHON,
         access: Access = OPEN,
         **options: Unpack[RunOptions],
     ) -> RunStarted:
         started = await self._start(pairs(sources), workflow, inputs, strict=strict, actor=actor, **options)
         return await self.show_started(started, access)
 
-    async def get(self, run_id: str, *, access: Access = OPEN) -> RunDetail:
+    async def get(self, run_id: Ref, *, access: Access = OPEN) -> RunDetail:
         run = await self._reads.get_visible(run_id, access)
         current = await self._reads.get_current(run)
         reason = await self._reads.why(run)
@@ -332,7 +333,7 @@ class RunOperations(Service, RunsApi):
         except (UnreadableValue, ValueLost) as error:
             return unreadable_json(error)
 
-    async def outputs(self, run_id: str, *, wait_for: float = 0.0, access: Access = OPEN) -> RunOutputs:
+    async def outputs(self, run_id: Ref, *, wait_for: float = 0.0, access: Access = OPEN) -> RunOutputs:
         _check_wait(wait_for)
         requested_run = await self._reads.get_visible(run_id, access)
         if wait_for:
@@ -355,12 +356,12 @@ class RunOperations(Service, RunsApi):
             why=reason.text,
         )
 
-    async def transitions(self, run_id: str, *, access: Access = OPEN) -> RunTransitions:
+    async def transitions(self, run_id: Ref, *, access: Access = OPEN) -> RunTransitions:
         run = await self._reads.get_visible(run_id, access)
         return RunTransitions(run.id, [transition_record(transition) for transition in await self._reads.list_transitions(run)])
 
     async def logs(
-        self, run_id: str, *, limit: int = 200, before: int | None = None, after: int | None = None, access: Access = OPEN
+        self, run_id: Ref, *, limit: int = 200, before: int | None = None, after: int | None = None, access: Access = OPEN
     ) -> RunLogPage:
         if before is not None and after is not None:
             raise InvalidInput("Give either before or after, not both.")
@@ -371,13 +372,13 @@ class RunOperations(Service, RunsApi):
         earlier = lines[0].number if lines and len(lines) == limit and after is None else None
         return RunLogPage(run.id, lines, earlier, lines[-1].number if lines else after or 0)
 
-    async def tasks(self, run_id: str, *, limit: int = 100, access: Access = OPEN) -> TaskPage:
+    async def tasks(self, run_id: Ref, *, limit: int = 100, access: Access = OPEN) -> TaskPage:
         check_limit(limit)
         run = await self._reads.get_visible(run_id, access)
         tasks = await self._reads.list_live_tasks(run, limit)
         return TaskPage([self._tasks.show(Task, task) for task in tasks], next_before=None)
 
-    async def usage(self, run_id: str, *, access: Access = OPEN) -> RunUsage:
+    async def usage(self, run_id: Ref, *, access: Access = OPEN) -> RunUsage:
         run = await self._reads.get_visible(run_id, access)
         rows, budget = await self._reads.usage(run)
         paths = await self._reads.list_paths(run, [row.step_id for row in rows])
@@ -390,12 +391,12 @@ class RunOperations(Service, RunsApi):
 
     async def signal(
         self,
-        run_id: str,
+        run_id: Ref,
         name: str,
         payload: Json = None,
         *,
         idempotency_key: str | None = None,
-        actor: str = "operator",
+        actor: str = PYTHON,
         access: Access = OPEN,
     ) -> SignalSent:
         run = await self._reads.get_visible(run_id, access)
@@ -413,7 +414,7 @@ class RunOperations(Service, RunsApi):
             return unreadable_json(error)
         return {name: entry.get("value") for name, entry in published.items()} or None
 
-    async def query(self, run_id: str, name: str, *, wait_for: float = 0.0, access: Access = OPEN) -> PublishedValue:
+    async def query(self, run_id: Ref, name: str, *, wait_for: float = 0.0, access: Access = OPEN) -> PublishedValue:
         _check_wait(wait_for)
         functions, run = self._functions, await self._reads.get_visible(run_id, access)
         published = await functions.get_published(run.id, name, wait=wait_for)
@@ -422,13 +423,13 @@ class RunOperations(Service, RunsApi):
 
     async def update(
         self,
-        run_id: str,
+        run_id: Ref,
         name: str,
         payload: Json = None,
         *,
         wait_for: float = 10.0,
         idempotency_key: str | None = None,
-        actor: str = "operator",
+        actor: str = PYTHON,
         access: Access = OPEN,
     ) -> UpdateResult:
         _check_wait(wait_for)
@@ -438,39 +439,39 @@ class RunOperations(Service, RunsApi):
         answer = await functions.wait_for_answer(sent, wait_for)
         return UpdateResult(run.id, name, key, answer is not None, None if answer is None else answer.value)
 
-    async def pause(self, run_id: str, *, actor: str = "operator") -> Run:
+    async def pause(self, run_id: Ref, *, actor: str = PYTHON) -> Run:
         return await self.show(Run, await self._runs.pause(run_id, actor=actor))
 
-    async def resume(self, run_id: str, *, actor: str = "operator", access: Access = OPEN) -> Run:
+    async def resume(self, run_id: Ref, *, actor: str = PYTHON, access: Access = OPEN) -> Run:
         run = await self._reads.get_current(await self._reads.get_visible(run_id, access))
         if run.finished:
             raise IllegalTransition("run", run.id, run.state, "resume", RUN.possible(run.state))
         return await self.show(Run, await self._runs.resume(run.id, actor=actor))
 
     async def reschedule(
-        self, run_id: str, *, delay: Duration | None = None, start_at: datetime | None = None, actor: str = "operator"
+        self, run_id: Ref, *, delay: Duration | None = None, start_at: datetime | None = None, actor: str = PYTHON
     ) -> Run:
         return await self.show(Run, await self._functions.reschedule(run_id, delay, start_at, actor=actor))
 
-    async def cancel(self, run_id: str, *, reason: str | None = None, force: bool = False, actor: str = "operator") -> Run:
+    async def cancel(self, run_id: Ref, *, reason: str | None = None, force: bool = False, actor: str = PYTHON) -> Run:
         return await self.show(Run, await self._runs.cancel(run_id, actor=actor, reason=reason, force=force))
 
-    async def retry(self, run_id: str, *, step: str | None = None, actor: str = "operator", access: Access = OPEN) -> Run:
+    async def retry(self, run_id: Ref, *, step: str | None = None, actor: str = PYTHON, access: Access = OPEN) -> Run:
         run = await self._reads.get_visible(run_id, access)
         run = await self._reads.get_current(run)
         step_id = None if step is None else (await self._reads.get_step(run, step)).id
         return await self.show(Run, await self._runs.retry(run.id, step_id, actor=actor))
 
-    async def reopen(self, run_id: str, *, actor: str = "operator") -> Run:
+    async def reopen(self, run_id: Ref, *, actor: str = PYTHON) -> Run:
         return await self.show(Run, await self._runs.reopen(run_id, actor=actor))
 
     async def rerun(
         self,
-        run_id: str,
+        run_id: Ref,
         *,
         inputs: dict[str, Json] | None = None,
         lenient: bool = False,
-        actor: str = "operator",
+        actor: str = PYTHON,
         access: Access = OPEN,
     ) -> RunStarted:
         run = await self._reads.get_visible(run_id, access)
@@ -481,7 +482,7 @@ class RunOperations(Service, RunsApi):
         return await self.show_started(await self._runs.rerun(run.id, inputs=run_inputs, actor=actor), access)
 
     async def preview_fork(
-        self, run_id: str, step: str, *, with_result: bool = False, limit: int = 100, access: Access = OPEN
+        self, run_id: Ref, step: str, *, with_result: bool = False, limit: int = 100, access: Access = OPEN
     ) -> ForkPreview:
         check_limit(limit)
         run = await self._reads.get_visible(run_id, access)
@@ -491,13 +492,13 @@ class RunOperations(Service, RunsApi):
 
     async def fork(
         self,
-        run_id: str,
+        run_id: Ref,
         step: str,
         *,
         inputs: dict[str, Json] | None = None,
         result: dict[str, Json] | None = None,
         replace: bool = False,
-        actor: str = "operator",
+        actor: str = PYTHON,
         access: Access = OPEN,
     ) -> RunStarted:
         run = await self._reads.get_visible(run_id, access)
@@ -523,13 +524,13 @@ class FunctionOperations(FunctionsApi):
         name: str,
         payload: dict[str, Json] | None = None,
         *,
-        actor: str = "operator",
+        actor: str = PYTHON,
         access: Access = OPEN,
         **options: Unpack[FunctionOptions],
     ) -> RunStarted:
         return await self._shown.show_started(await self._start(name, payload, actor=actor, **options), access)
 
-    async def adopt(self, run_id: str, version: int, *, actor: str = "operator") -> RunAdopted:
+    async def adopt(self, run_id: Ref, version: int, *, actor: str = PYTHON) -> RunAdopted:
         run = await self._function_runs.adopt(run_id, version, actor=actor)
         functions = await self._functions.list_shown()
         servers = sum(function.servers for function in functions if (function.name, function.version) == (run.workflow, version))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -40,6 +40,8 @@ _NOT_FOUND: dict[str, Callable[[str], NotFound]] = {
     APPROVAL.entity: partial(not_found, "approval"),
     EXTERNAL.entity: partial(not_found, "external_job"),
 }
+FindWork = Callable[[str], Awaitable[Task | Run | None]]
+"""Reads the task or run of an id."""
 RECORDS = (APPROVAL.entity, EXTERNAL.entity, OBJECTIVE.entity, SCHEDULE.entity, WATCHER.entity, TOKEN.entity)
 
 
@@ -67,6 +69,35 @@ async def find_id(store: Store, namespace: str, entity: str, named: Ref, *, list
         listed = matches[:CANDIDATES] if tell else []
         raise AmbiguousId(_NAMES.get(entity, entity), named, listed, more=len(matches) > len(listed))
     return matches[0]
+
+
+async def find_work(
+    store: Store, namespace: str, work: Ref, entity: str | None = None, finds: Mapping[str, FindWork] | None = None
+) -> Task | Run:
+    """Return the task or run that `work` names: a record with its id, an id, the beginning of one, or `last`.
+
+    With an `entity`, only one of that; `finds` replace the reads of the store. Raises `AmbiguousId`, `TaskNotFound` or
+    `RunNotFound`.
+    """
+    finds = finds or {TASK.entity: store.tasks.find, RUN.entity: store.runs.find}
+    entities = tuple(finds) if entity is None else (entity,)
+    if isinstance(work, str) and is_short(work):
+        matches = await find_short(store, namespace, entities, work)
+        if len(matches) > 1:
+            raise AmbiguousId(" or ".join(entities), work, matches)
+        if not matches:
+            raise _work_not_found(work, entities)
+        work = matches[0]
+    work_id = parse_id(work, f"{' or '.join(entities)} id")
+    for name in entities:
+        record = await finds[name](work_id)
+        if record is not None and record.namespace == namespace:
+            return record
+    raise _work_not_found(work_id, entities)
+
+
+def _work_not_found(work: str, entities: Sequence[str]) -> NotFound:
+    return RunNotFound(work) if entities == (RUN.entity,) else TaskNotFound(work, " or ".join(entities))
 
 
 async def find_short(store: Store, namespace: str, entities: Sequence[str], named: str, lists: Sequence[str] = ()) -> list[str]:

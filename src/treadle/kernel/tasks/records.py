@@ -16,6 +16,7 @@ from treadle.kernel.reads.service import Reads
 from treadle.model import tasks as model
 from treadle.model.access import Access
 from treadle.model.errors import TaskNotFound
+from treadle.model.ids import Ref
 from treadle.model.states import BlockReason
 from treadle.model.tags import decode_tags
 from treadle.model.values import decode, decode_error, decode_or_error, decode_shown
@@ -39,11 +40,11 @@ class TaskRecords(Service):
         super().__init__(core)
         self._reads = reads
 
-    async def find(self, task_id: str, access: Access) -> model.Task:
+    async def find(self, task_id: Ref, access: Access) -> model.Task:
         """The task; raises `TaskNotFound` if the caller may not see its list."""
         task = await self._reads.get_task(task_id)
         if not access.may_use(task.task_list):
-            raise TaskNotFound(task_id)
+            raise TaskNotFound(task.id)
         return task
 
     def show(self, kind: type[T], task: model.Task, **more: Any) -> T:

@@ -1,7 +1,4 @@
-"""Tasks as the API reads and operates them: `TasksApi`, with what the caller may see of the tasks of other lists.
-
-Python programs call the queue itself (`Engine.enqueue`, `Engine.cancel`, ...).
-"""
+"""Tasks as the API and Python programs (`engine.tasks`) read and operate them, with what a caller may see of other lists."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from msgspec.structs import asdict
 
-from treadle.api.options import EnqueueOptions
+from treadle.api.options import PYTHON, EnqueueOptions
 from treadle.api.tasks import (
     WAIT_LIMIT,
     Task,
@@ -42,6 +39,7 @@ from treadle.model.errors import (
     TaskIgnored,
     TaskNotFound,
 )
+from treadle.model.ids import Ref
 from treadle.model.names import HANDLER
 from treadle.model.values import Json, decode, decode_error
 
@@ -111,7 +109,7 @@ class Tasks(Service, TasksApi):
         name: str,
         payload: dict[str, Json] | None = None,
         *,
-        actor: str = OPEN.actor,
+        actor: str = PYTHON,
         access: Access = OPEN,
         **options: Unpack[EnqueueOptions],
     ) -> TaskCreated:
@@ -119,7 +117,7 @@ class Tasks(Service, TasksApi):
         (created,) = await self._enqueue([spec], access)
         return await self._created(created, name, access)
 
-    async def enqueue_many(self, tasks: Sequence[TaskRequest], *, actor: str = OPEN.actor, access: Access = OPEN) -> TasksCreated:
+    async def enqueue_many(self, tasks: Sequence[TaskRequest], *, actor: str = PYTHON, access: Access = OPEN) -> TasksCreated:
         if len(tasks) > TASKS_PER_UNIT:
             raise InvalidInput(f"One call may enqueue at most {TASKS_PER_UNIT} tasks, not {len(tasks)}.")
         created = await self._enqueue(
@@ -162,14 +160,14 @@ class Tasks(Service, TasksApi):
                 name = stored.name
         return TaskCreated(enqueued.id, name, enqueued.created)
 
-    async def get(self, task_id: str, *, access: Access = OPEN) -> TaskDetail:
+    async def get(self, task_id: Ref, *, access: Access = OPEN) -> TaskDetail:
         return await self._records.detail(await self._records.find(task_id, access))
 
-    async def why(self, task_id: str, *, access: Access = OPEN) -> Why:
+    async def why(self, task_id: Ref, *, access: Access = OPEN) -> Why:
         task = await self._records.find(task_id, access)
         return why_task(task, await self._reads.explain(task))
 
-    async def result(self, task_id: str, *, wait_for: float = 0.0, access: Access = OPEN) -> TaskResult:
+    async def result(self, task_id: Ref, *, wait_for: float = 0.0, access: Access = OPEN) -> TaskResult:
         if not 0 <= wait_for <= WAIT_LIMIT:
             raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
         task = await self._records.find(task_id, access)
@@ -187,29 +185,29 @@ class Tasks(Service, TasksApi):
             why=(await self._reads.explain(task)).text,
         )
 
-    async def cancel(self, task_id: str, *, reason: str | None = None, actor: str = OPEN.actor, access: Access = OPEN) -> Task:
+    async def cancel(self, task_id: Ref, *, reason: str | None = None, actor: str = PYTHON, access: Access = OPEN) -> Task:
         return await self._changed(task_id, access, partial(self._queue.cancel, actor=actor, reason=reason))
 
     async def retry(
-        self, task_id: str, *, payload: dict[str, Json] | None = None, actor: str = OPEN.actor, access: Access = OPEN
+        self, task_id: Ref, *, payload: dict[str, Json] | None = None, actor: str = PYTHON, access: Access = OPEN
     ) -> Task:
         return await self._changed(task_id, access, partial(self._queue.retry, actor=actor, payload=payload))
 
     async def pause(
         self,
-        task_id: str,
+        task_id: Ref,
         *,
         reason: str | None = None,
         interrupt: bool = False,
-        actor: str = OPEN.actor,
+        actor: str = PYTHON,
         access: Access = OPEN,
     ) -> Task:
         return await self._changed(task_id, access, partial(self._queue.pause, actor=actor, reason=reason, interrupt=interrupt))
 
-    async def resume(self, task_id: str, *, actor: str = OPEN.actor, access: Access = OPEN) -> Task:
+    async def resume(self, task_id: Ref, *, actor: str = PYTHON, access: Access = OPEN) -> Task:
         return await self._changed(task_id, access, partial(self._queue.resume, actor=actor))
 
-    async def _changed(self, task_id: str, access: Access, change: Callable[[str], Awaitable[object]]) -> Task:
+    async def _changed(self, task_id: Ref, access: Access, change: Callable[[str], Awaitable[object]]) -> Task:
         """Make the change if the caller may see the task, and return the task after it."""
         task = await self._records.find(task_id, access)
         await change(task.id)

@@ -240,7 +240,7 @@ def _fsync(url: str) -> Check:
 async def _work(engine: Engine) -> AsyncIterator[Check]:
     """Check for expired leases and lost workers."""
     now = await engine.kernel.store.now()
-    running = await engine.list_tasks(states=("running",), limit=1000)
+    running = await engine.kernel.reads.list_tasks(kind="handler", states=("running",), limit=1000)
     late = [task for task in running if task.wake_at is not None and task.wake_at < now - _LATE_FOR]
     if late:
         summary = f"{len(late)} of {len(running)} have expired without a takeover"
