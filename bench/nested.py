@@ -122,7 +122,7 @@ async def in_engine(engine: Engine, program: Program) -> tuple[int, float, float
     run = await engine.start_run([("nested.afl", program.source)], "Nested", program.inputs)
     assert await engine.run_result(run, timeout=600) == program.outputs
     taken = time.perf_counter() - started, time.process_time() - used
-    return (await engine.kernel.run_services.runs.get_run(run.id)).steps, *taken
+    return (await engine.kernel.runs.get_run(run.id)).steps, *taken
 
 
 ROWS = tuple(

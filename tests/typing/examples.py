@@ -29,6 +29,8 @@ from treadle import (
     TaskSpec,
     TreadleError,
 )
+from treadle.api.runs import RunDetail
+from treadle.api.tasks import TaskDetail
 
 engine = Engine("memory://")
 
@@ -340,6 +342,23 @@ async def main() -> None:
     await engine.start(order_flow)  # E
     await engine.start(ship, Order("x"), fast="yes")  # E
     await engine.start(pack, Order("x"))  # E
+    assert_type(await engine.start("order_flow", {"order": {}}, budget=1.5), Handle[Any])
+    assert_type(await engine.start([("a.afl", "")], {}, workflow="a.B", lenient=True), Handle[Any])
+    await engine.start("order_flow", {"order": {}}, prority=1)  # E
+    by_id = engine.handle(run.id, ship)
+    assert_type(by_id, Handle[Label])
+    assert_type(await by_id.result(), Label)
+    assert_type(await engine.result(engine.handle("last", pack)), Receipt)
+    assert_type((await by_id.why()).text, str)
+    assert_type([step.path for step in await by_id.steps()], list[str])
+    await by_id.cancel(reason="late", actor="ada")
+    await by_id.retry(step="Checkout.pay")
+    await by_id.pause(reasons="late")  # E
+    engine.handle(run.id, charge)  # E
+    await engine.cancel(by_id)
+    assert_type(await engine.tasks.find(handle), TaskDetail | None)
+    assert_type(await engine.runs.get(run), RunDetail)
+    await engine.runs.list(where="state = failed", states=["failed"])  # E
     text: str = await run.result()  # E
     number: int = await handle.result()  # E
     print(text, number)
@@ -352,6 +371,9 @@ def blocking() -> None:
         assert_type(e.start(order_flow, Order("x")).result(timeout=3), Receipt)
         assert_type(e.result(e.enqueue("pack", {})), dict[str, Any])
         assert_type(e.map(add_one, [1]).results(), list[int])
+        assert_type(e.handle("last", ship).result(), Label)
+        e.handle("last").cancel(reason="late")
+        e.handle("last").cancel(reasons="late")  # E
         e.map(add_one, ["1"])  # E
         e.enqueue(pack, "order")  # E
         e.start(order_flow, "order")  # E

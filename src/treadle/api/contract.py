@@ -35,10 +35,10 @@ from typing import (
 import msgspec
 
 from treadle.model.access import Scope
+from treadle.model.clock import record_line
 from treadle.model.errors import NotFound
 from treadle.model.ids import Ref
 from treadle.model.retry import RetryPolicy
-from treadle.model.text import record_line
 from treadle.model.values import Json
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -136,7 +136,7 @@ class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
             self.check(new)
             return new
 
-        existing = await self.find(name)
+        existing = await self.find_body(name)
         if existing is not None:
             record_id, body = existing
             if self.redefine(body, wanted, await self._store.now()) is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from treadle.model.errors import InvalidPolicy
 from treadle.model.values import shown
@@ -88,6 +88,18 @@ def as_text(at: int | None) -> str | None:
     if at is None:
         return None
     return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def record_line(record: Any) -> str:
+    """Return a record in one line: its id, name and state, and since when; without a state, as `repr` does."""
+    state = getattr(record, "shown_state", None) or getattr(record, "state", None)
+    if state is None:
+        return repr(record)
+    names = [getattr(record, field, None) for field in ("id", "name", "workflow", "title")]
+    claimed = ("claimed_at",) if state == "running" else ()
+    times = [getattr(record, field, None) for field in ("finished_at", *claimed, "created_at")]
+    since = next((at if isinstance(at, int) else round(at.timestamp() * 1000) for at in times if at is not None), None)
+    return " ".join([*(str(name) for name in names if name), str(state), *([] if since is None else [f"since {as_text(since)}"])])
 
 
 def span(for_ms: float) -> str:

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from treadle.model.clock import record_line
 from treadle.model.ids import derived_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
 from treadle.model.states import RunState
-from treadle.model.text import record_line
 
 RUN_DEPTH = 100
 """Steps within steps. A run that nests deeper is stopped."""

@@ -14,10 +14,10 @@ from uuid import UUID
 
 import msgspec
 
+from treadle.model.clock import record_line
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, HANDLER, QueueKey
 from treadle.model.states import BlockReason, TaskState
-from treadle.model.text import record_line
 from treadle.model.values import Json, decode_or_error, encode, number_of, shown, storable, text_of
 
 

@@ -9,9 +9,6 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
-from treadle.model.clock import as_text
-from treadle.model.states import TaskState
-
 _HARMLESS = "\u00a0\u202f\u200c\u200d"
 """Spaces and joiners of ordinary text, which Python does not count as printable."""
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
@@ -31,18 +28,6 @@ def suggestion(word: object, known: Iterable[str]) -> str:
 
     near = get_close_matches(str(word), list(known), 1, 0.6)
     return f"; did you mean {near[0]}?" if near else ""
-
-
-def record_line(record: Any) -> str:
-    """Return a record in one line: its id, name and state, and since when; without a state, as `repr` does."""
-    state = getattr(record, "shown_state", None) or getattr(record, "state", None)
-    if state is None:
-        return repr(record)
-    names = [getattr(record, field, None) for field in ("id", "name", "workflow", "title")]
-    claimed = ("claimed_at",) if state == TaskState.RUNNING else ()
-    times = [getattr(record, field, None) for field in ("finished_at", *claimed, "created_at")]
-    since = next((at if isinstance(at, int) else round(at.timestamp() * 1000) for at in times if at is not None), None)
-    return " ".join([*(str(name) for name in names if name), str(state), *([] if since is None else [f"since {as_text(since)}"])])
 
 
 def json_text(value: Any, **options: Any) -> str:
