@@ -119,7 +119,7 @@ async def test_a_start_that_dies_while_it_meets_a_live_run_leaves_one_live_run(s
         task = await scene.engine.kernel.functions.own_task(runs[0].id)
         assert task is not None
         assert (task.unique_key, task.payload) == ("run:only", runs[0].inputs)
-        return runs[0].id, (await scene.engine.runs.inputs(runs[0]))["by"]
+        return runs[0].id, (await scene.engine.kernel.runs.inputs(runs[0]))["by"]
 
     run_id, by = await live()
     committed = point == "operate.after_commit"

@@ -99,7 +99,7 @@ async def test_the_key_of_another_function_is_refused(engine: Engine, action: An
     first = await engine.start("tidy", unique_key="k")
     with raises_code("unique_key_taken"):
         await engine.start("wait", unique_key="k", on_conflict=action, delay=DAY)
-    assert not (await engine.runs.get_run(first.id)).finished
+    assert not (await engine.kernel.runs.get_run(first.id)).finished
 
 
 async def test_a_replaced_run_is_canceled_in_the_commit_that_starts_the_next_one(engine: Engine, process: Process):
@@ -119,11 +119,11 @@ async def test_a_replaced_run_cleans_up_beside_the_next_one(engine: Engine, proc
     first = await engine.start("tidy", unique_key="k")
     await process.quiet()
     second = await engine.start("tidy", unique_key="k", on_conflict="replace")
-    assert not (await engine.runs.get_run(first.id)).finished
+    assert not (await engine.kernel.runs.get_run(first.id)).finished
     third = await engine.start("tidy", unique_key="k", on_conflict="replace")
     assert (second.created, third.created) == (True, True)
     await process.quiet()
-    states = [(await engine.runs.get_run(handle.id)).state for handle in (first, second, third)]
+    states = [(await engine.kernel.runs.get_run(handle.id)).state for handle in (first, second, third)]
     assert states == ["canceled", "canceled", "running"]
     assert (await engine.start("tidy", unique_key="k")).id == third.id
 
@@ -226,7 +226,7 @@ async def test_a_delayed_run_starts_later_and_can_be_rescheduled(engine: Engine,
     run = await engine.start("wait", delay=DAY, deadline=60)
     assert await process.turn() == 0
     assert DAY - 60 < await starts_for(engine, run.id) <= DAY
-    stored = await engine.runs.get_run(run.id)
+    stored = await engine.kernel.runs.get_run(run.id)
     assert stored.deadline_at is not None
     assert stored.deadline_at - stored.created_at >= (DAY + 50) * 1000
     await engine.kernel.functions.reschedule(run.id, delay=2 * DAY, actor="ada")
@@ -273,7 +273,7 @@ async def test_the_last_payload_wins_and_each_call_delays_the_start(engine: Engi
     await first.signal("go")
     await process.quiet()
     assert await first.result(timeout=BOUND) == {"n": 3, "big": big, "signal": None}
-    assert (await engine.runs.inputs(await engine.runs.get_run(first.id)))["n"] == 3
+    assert (await engine.kernel.runs.inputs(await engine.kernel.runs.get_run(first.id)))["n"] == 3
 
 
 async def test_the_maximum_wait_counts_from_the_first_call(engine: Engine):

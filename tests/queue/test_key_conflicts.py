@@ -53,7 +53,7 @@ async def test_a_replaced_task_is_canceled_and_its_holder_fenced(engine: Engine)
     assert second.created
     with pytest.raises(TaskCanceled, match=second.id):
         await engine.result(first, timeout=BOUND)
-    stored = await engine.get_task(first)
+    stored = await engine.kernel.reads.get_task(first)
     assert (stored.actor, stored.error_code, stored.claim_version) == ("ada", "replaced", held.claim_version)
     assert [task.id for task in await live(engine)] == [second.id]
 
@@ -90,7 +90,7 @@ async def test_the_work_of_another_name_or_a_run_is_never_changed(engine: Engine
     for key in ("k", "run:k"):
         with raises_code("unique_key_taken"):
             await engine.enqueue("index", unique_key=key, on_conflict=action, delay=DAY)
-    assert not (await engine.runs.get_run(run.id)).finished
+    assert not (await engine.kernel.runs.get_run(run.id)).finished
 
 
 async def test_an_idempotency_key_decides_first(engine: Engine):
