@@ -383,7 +383,7 @@ class Engine(Registration):
 
     async def run_result(self, run: Ref, *, timeout: Duration | None = None) -> Any:
         """Wait for the end of a `run`, up to `timeout`, and return its result, as `result` does."""
-        return await self.result(run, timeout=timeout)
+        return await (run.result(timeout=timeout) if isinstance(run, Handle) else self.kernel.results.of(run, timeout))
 
     @overload
     def map(
@@ -623,7 +623,8 @@ def _spec(
     **options: Unpack[EnqueueOptions],
 ) -> TaskSpec:
     _check_code(name, "enqueue")
-    check_known("enqueue", options, ENQUEUE_OPTIONS)
+    if not options.keys() <= ENQUEUE_OPTIONS:
+        check_known("enqueue", options, ENQUEUE_OPTIONS)
     return TaskSpec(name=name, payload=plain_payload(payload), idempotency_for=idempotency_for, created_by=actor, **options)
 
 

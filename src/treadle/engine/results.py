@@ -24,7 +24,7 @@ from treadle.model.errors import (
     TaskIgnored,
     TreadleError,
 )
-from treadle.model.ids import Ref
+from treadle.model.ids import Ref, is_canonical
 from treadle.model.names import is_function
 from treadle.model.retry import Backoff
 from treadle.model.runs import Run
@@ -65,7 +65,9 @@ class Results:
         The result of a workflow is its outputs, that of a function its return value, or that of the run it continued as.
         """
         kernel, finds = self._kernel, {TASK.entity: self.tasks.find, RUN.entity: self.runs.find}
-        record = await find_work(kernel.store, kernel.settings.namespace, work, entity, finds)
+        record = await finds[entity](work) if entity is not None and isinstance(work, str) and is_canonical(work) else None
+        if record is None or record.namespace != kernel.settings.namespace:
+            record = await find_work(kernel.store, kernel.settings.namespace, work, entity, finds)
         return await (self._of_run(record, timeout) if isinstance(record, Run) else self._of_task(record, timeout))
 
     async def _of_task(self, task: Task, timeout: Duration | None) -> dict[str, Json]:
