@@ -96,7 +96,7 @@ async def test_the_signal_of_a_rejected_start_is_not_sent(engine: Engine, proces
     with raises_code("unique_key_taken"):
         await engine.start("collect", unique_key="k", on_conflict="reject", signal="change")
     await process.quiet()
-    assert not (await engine.runs.get_run(first.id)).finished
+    assert not (await engine.kernel.runs.get_run(first.id)).finished
 
 
 async def test_a_signal_does_not_start_a_delayed_run(engine: Engine, process: Process):
@@ -209,7 +209,7 @@ async def test_canceled_runs_are_reopened_in_bulk(engine: Engine, process: Proce
         await engine.runs.cancel(run.id)
     result = await engine.kernel.run_services.run_operations.bulk("reopen", workflow="collect", actor="ada")
     assert sorted(result.done) == sorted(run.id for run in runs)
-    assert {(await engine.runs.get_run(run.id)).state for run in runs} == {"running"}
+    assert {(await engine.kernel.runs.get_run(run.id)).state for run in runs} == {"running"}
 
 
 # --- queries that wait ---
@@ -224,7 +224,7 @@ async def test_a_query_waits_for_the_first_value(engine: Engine, process: Proces
     await run.signal("go")
     await process.quiet()
     assert await waiting == "done"
-    assert await engine.runs.query(run.id, "state", wait=BOUND) == "done"
+    assert await engine.kernel.runs.query(run.id, "state", wait=BOUND) == "done"
     api = engine.kernel.run_services.run_operations
     assert (await api.query(run.id, "state", wait_for=5.0)).value == "done"
 

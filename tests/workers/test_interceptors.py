@@ -171,7 +171,7 @@ async def test_interceptors_may_change_requests_and_results() -> None:
         assert await env.result(await env.engine.enqueue("work", {"n": 1})) == {"wrapped": {"n": 1, "tenant": "acme"}}
         run = await env.engine.start("f")
         assert await env.result(run) == [{"tenant": "acme"}, [7]]
-        assert [record.id for record in (await env.engine.search.list_runs("tag.tenant = acme")).records] == [run.id]
+        assert [record.id for record in (await env.engine.runs.list(where="tag.tenant = acme")).runs] == [run.id]
 
 
 class Refusing(Interceptor):
