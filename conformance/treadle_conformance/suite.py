@@ -27,6 +27,7 @@ FEATURES = (
         "idempotency_keys",
         "limits",
         "operator_limits",
+        "several_keys",
         "key_rates",
         "fairness",
         "lists",

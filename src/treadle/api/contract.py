@@ -328,6 +328,8 @@ def field_of(name: str, hint: Any) -> OptionField:
     members = [member for member in _members(get_args(hint)[0]) if member not in (RetryPolicy, types.NoneType)]
     if timedelta in members or (doc.unit == "seconds" and members == [float]):
         return OptionField(name, _nullable(float, doc), doc, "duration")
+    if members == [str, Sequence[str]]:  # one or several; a flag or an input takes one
+        return OptionField(name, _nullable(str, doc), doc, "text")
     (bare,) = members
     if get_origin(bare) is Literal:
         return OptionField(name, _nullable(bare, doc), doc, "choice", get_args(bare))

@@ -42,7 +42,7 @@ class EnqueueOptions(TypedDict, total=False):
     on_conflict: Annotated[OnConflict | None, _ON_CONFLICT]
     max_wait: Annotated[Duration | None, _MAX_WAIT]
     idempotency_key: Annotated[str | None, Doc("For seven days, a call with this key returns the same task, also after its end")]
-    limit_key: Annotated[str | None, Doc("Count the task against the concurrency limit of this key")]
+    limit_key: Annotated[str | Sequence[str] | None, Doc("Count the task under the limit of this key or keys")]
     fairness_key: Annotated[
         str | None,
         Doc("Fair queueing: tasks of different keys with the same name, list and priority are claimed alternately", "tenant-7"),

@@ -57,6 +57,9 @@ class Task(ApiRecord, frozen=True, kw_only=True):
     blocked_by: list[str]
     unique_key: str | None
     limit_key: str | None
+    """The limit key under which it counts; of a waiting task with several, the one that has no room."""
+    limit_keys: list[str]
+    """All limit keys under which it counts."""
     fairness_key: str | None
     run_id: str | None
     step_id: str | None

@@ -53,6 +53,8 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """For `idempotency_for` ms from now, inserting another task with this key is a no-op that returns this one."""
     idempotency_for: int = 7 * 86_400_000
     limit_key: str | None = None
+    limit_keys: str | None = None
+    """All limit keys of a task with several, one per line; `limit_key` is one of them, the one that it waits for."""
     """The key of its concurrency limit; None: the key of its queue, if it has one."""
     limit: int | None = None
     """How many tasks with the key may run concurrently, unless an operator has set it."""
@@ -120,6 +122,8 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
     root_id: str = ""
     trace_id: str | None = None
     limit_key: str | None = None
+    limit_keys: str | None = None
+    """All limit keys of a task with several, one per line; `limit_key` is one of them, the one that it waits for."""
     unique_key: str | None = None
     policy: str | None = None
     payload: str = "{}"
@@ -173,6 +177,11 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
         if self.wake_at is None:
             return "blocked" if self.blocked_by else "ready"
         return "blocked" if self.blocked_by & ~BlockReason.OVER_LIMIT else "waiting"
+
+    @property
+    def all_limit_keys(self) -> tuple[str, ...]:
+        """The limit keys under which it counts."""
+        return () if self.limit_key is None else tuple((self.limit_keys or self.limit_key).split("\n"))
 
     @property
     def claim(self) -> Claim:
@@ -342,6 +351,7 @@ TASK_COLUMNS = (
     TaskColumn("root_id", "uuid", ColumnUse.KEPT),
     TaskColumn("trace_id", "text", ColumnUse.GIVEN),
     TaskColumn("limit_key", "text", ColumnUse.BOTH | ColumnUse.NEW | ColumnUse.CARRIED),
+    TaskColumn("limit_keys", "text", ColumnUse.GIVEN),
     TaskColumn("unique_key", "text", ColumnUse.BOTH | ColumnUse.NEW | ColumnUse.CARRIED),
     TaskColumn("policy", "text", ColumnUse.GIVEN),
     TaskColumn("payload", "text", ColumnUse.BOTH | ColumnUse.NEW | ColumnUse.CARRIED),

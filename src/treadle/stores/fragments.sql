@@ -131,11 +131,19 @@ queues.namespace = $1::text and queues.kind = 'handler'
 min(
   coalesce(m.max_running - (
     select count(*) from tasks as a where a.namespace = m.namespace and a.limit_key = m.key and (a.blocked_by & 1) = 0
+  ) - (
+    select count(*)
+    from limit_slots as s cross join tasks as a on a.id = s.task_id
+    where s.namespace = m.namespace and s.key = m.key and (a.blocked_by & 1) = 0 and a.limit_key <> s.key
   ), 1000000000),
   coalesce(cast(min(m.burst, m.tokens + m.rate * max(:now - m.tokens_at, 0) / 1000.0) + 0.000001 as integer) - (
     select count(*)
     from tasks as a
     where a.namespace = m.namespace and a.limit_key = m.key and (a.blocked_by & 1) = 0 and a.owner_id is null
+  ) - (
+    select count(*)
+    from limit_slots as s cross join tasks as a on a.id = s.task_id
+    where s.namespace = m.namespace and s.key = m.key and (a.blocked_by & 1) = 0 and a.limit_key <> s.key and a.owner_id is null
   ), 1000000000)
 )
 
@@ -146,6 +154,12 @@ least(
     select count(*)
     from tasks
     where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
+  ) - (
+    select count(*)
+    from limit_slots as slots
+    join tasks on tasks.id = any (array[slots.task_id])
+    where slots.namespace = limits.namespace and slots.key = limits.key and (tasks.blocked_by & 1) = 0
+      and tasks.limit_key <> slots.key
   ),
   case when limits.rate is not null then
     floor(least(limits.burst, limits.tokens + limits.rate * greatest((select treadle_now()) - limits.tokens_at, 0) / 1000) +
@@ -155,6 +169,12 @@ least(
       from tasks
       where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
         and owner_id is null
+    ) - (
+      select count(*)
+      from limit_slots as slots
+      join tasks on tasks.id = any (array[slots.task_id])
+      where slots.namespace = limits.namespace and slots.key = limits.key and (tasks.blocked_by & 1) = 0
+      and tasks.limit_key <> slots.key and tasks.owner_id is null
     )
   end
 )
@@ -168,9 +188,14 @@ charged as (
       tokens_at = greatest(limits.tokens_at, (select treadle_now()))
   from (
     select rated.namespace, rated.key, counted.count
-    from (select namespace, limit_key, count(*) as count from taken where limit_key is not null group by namespace, limit_key) as
-      counted
-    join limits as rated on rated.namespace = counted.namespace and rated.key = counted.limit_key and rated.rate is not null
+    from (
+      select namespace, key, count(*) as count
+      from taken
+      cross join lateral unnest(string_to_array(limit_key, chr(10))) as one (key)
+      where limit_key is not null
+      group by namespace, key
+    ) as counted
+    join limits as rated on rated.namespace = counted.namespace and rated.key = counted.key and rated.rate is not null
     order by rated.namespace, rated.key
     for update of rated
   ) as used

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from treadle.model.lists import HANDLER_KEY, Limit
+from treadle.stores.rules.admission import Waiting, admission
 from treadle.stores.rules.units import Entered, GuardedQueue, capped_queues, check_backlog
 from treadle.stores.session import Session
 
 Key = tuple[str, str]
-"""A namespace and a limit key in it."""
+"""A namespace and a limit key in it, or all limit keys of a task, one per line."""
+
+LOOKAHEAD = 500
+"""The number of waiting tasks of a key that are examined together, if some have several keys."""
 
 BATCH = 10_000
 """The maximum number of tasks of one key that one transaction changes; later transactions change the rest."""
@@ -25,14 +31,51 @@ async def admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, int]
 
 
 async def _admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, int] | None = None) -> tuple[set[int], int]:
-    ordered = sorted(set(keys))
+    requested = set(keys)
+    ordered = sorted({(namespace, key) for namespace, joined in requested for key in joined.split("\n")})
     if not ordered:
         return set(), 0
     await session.coordinate("lock_keys", rows=ordered)
     if limits and (changed := await session.fetch("put_limits", rows=[(*key, limit) for key, limit in sorted(limits.items())])):
         await session.execute("recall", rows=[tuple(key) for key in changed], most=BATCH)
+    if any("\n" in key for _, key in requested):
+        await session.execute("drop_slots", rows=ordered)
     rows = await session.fetch("admit", rows=ordered, most=BATCH)
-    return {row[0] for row in rows}, sum(row[1] for row in rows)
+    queues, count = {row[0] for row in rows if row[0] is not None}, sum(row[1] for row in rows)
+    if several := {(row[2], row[3]) for row in rows if row[0] is None}:
+        more, admitted = await _admit_several(session, several, set(ordered))
+        queues, count = queues | more, count + admitted
+    return queues, count
+
+
+async def _admit_several(session: Session, keys: set[Key], locked: set[Key]) -> tuple[set[int], int]:
+    """Admit the next tasks of keys for which tasks with several keys wait: those with room under all of their keys.
+
+    Others wait from now on for a key without room. A key that another transaction has locked counts as one: that transaction, or a
+    wake-up, admits the task.
+    """
+    queues: set[int] = set()
+    count = 0
+    while keys:
+        waiting = [Waiting(*row) for row in await session.fetch("list_next", rows=sorted(keys), most=LOOKAHEAD)]
+        needed = {(task.namespace, key) for task in waiting for key in task.keys}
+        if unlocked := sorted(needed - locked):
+            locked |= {(namespace, key) for namespace, key in await session.fetch("try_lock_keys", rows=unlocked)}
+        rooms: dict[Key, float] = dict.fromkeys(needed, math.inf) | dict.fromkeys(needed - locked, 0)
+        rooms |= {(row[0], row[1]): row[2] for row in await session.fetch("list_rooms", rows=sorted(needed & locked))}
+        admitted, parked = admission(waiting, rooms)
+        if parked:
+            await session.execute("park_tasks", rows=parked)
+        if admitted:
+            await session.execute("admit_tasks", rows=[(task.id,) for task in admitted])
+            slots = [(task.namespace, key, task.id) for task in admitted for key in task.keys if key != task.key]
+            if slots:
+                await session.execute("put_slots", rows=slots)
+        queues |= {task.queue_id for task in admitted}
+        count += len(admitted)
+        lengths = Counter((task.namespace, task.key) for task in waiting)
+        keys = {key for key, length in lengths.items() if length == LOOKAHEAD and rooms[key] > 0}
+    return queues, count
 
 
 async def fill(session: Session, limit: Limit) -> bool:

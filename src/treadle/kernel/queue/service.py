@@ -311,6 +311,8 @@ class Queue(Service):
             stored["trace_id"] = self._core.current_trace_id()
         if self._core.current_baggage is not None:
             stored["baggage"] = self._core.baggage()
+        if spec.limit_key is not None:
+            stored |= _limit_keys(spec)
         if spec.created_by is not None:
             stored["created_by"] = check_key(spec.created_by, "actor")
         queue = self._queue(spec.kind, spec.task_list, spec.name)
@@ -346,6 +348,22 @@ class Queue(Service):
         return self._value_store.pack(payload, root_id, "payload", self._core.payload_limit)
 
 
+def _limit_keys(spec: TaskSpec) -> dict[str, str]:
+    """Return the fields of a new task for its limit keys."""
+    if isinstance(spec.limit_key, str):
+        return {"limit_key": check_key(spec.limit_key, "limit key")}
+    keys = sorted({check_key(key, "limit key") for key in spec.limit_key})
+    if not 0 < len(keys) <= MAX_LIMIT_KEYS:
+        raise InvalidInput(f"A task has from 1 to {MAX_LIMIT_KEYS} limit keys, not {len(keys)}.")
+    if len(keys) == 1:
+        return {"limit_key": keys[0]}
+    if spec.limit is not None:
+        raise InvalidInput(
+            "limit is for a task with one limit key; set those of several with engine.declare.limit or kernel.lists."
+        )
+    return {"limit_key": keys[0], "limit_keys": "\n".join(keys)}
+
+
 def check_priority(priority: int) -> int:
     """Return the priority, or raise `InvalidInput`."""
     if not isinstance(priority, int) or isinstance(priority, bool) or priority not in _PRIORITIES:
@@ -359,7 +377,12 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "retry": lambda retry: None if (policy := as_policy(retry)) is None else write(policy),
     "limit": partial(check_count, what="A limit"),
 }
-_CONVERTED = frozenset({"delay", "at", "on_conflict", "max_wait", "task_list", "kind", "root_id", "id", "tags", "created_by"})
+MAX_LIMIT_KEYS = 10
+"""The maximum number of limit keys of one task."""
+
+_CONVERTED = frozenset(
+    {"limit_key", "delay", "at", "on_conflict", "max_wait", "task_list", "kind", "root_id", "id", "tags", "created_by"}
+)
 """The options that `Queue.make` converts itself."""
 
 

@@ -49,6 +49,7 @@ class NamespaceTable(NamedTuple):
 TABLES = (
     NamespaceTable("lists", ("namespace", "task_list"), shared=True),
     NamespaceTable("limits", ("namespace", "key")),
+    NamespaceTable("limit_slots", ("namespace", "key", "task_id")),
     NamespaceTable("handler_keys", ("namespace", "name")),
     NamespaceTable("queues", ("id",), shared=True, assigned=("id", "slowed", "guarded")),
     NamespaceTable("handler_registrations", ("namespace", "facet_name")),

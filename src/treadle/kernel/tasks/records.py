@@ -55,6 +55,7 @@ class TaskRecords(Service):
             about=about_task(task, self._value_store),
             state=str(task.shown_state),
             wake_at=None if (at := shown_wake_at(task)) is None else Instant.of(at),
+            limit_keys=list(task.all_limit_keys),
             blocked_by=[word for bit, word in BLOCK_REASONS.items() if task.blocked_by & bit],
             root_id=task.root_id or None,
             policy=decode_shown(task.policy),

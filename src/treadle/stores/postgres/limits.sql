@@ -9,10 +9,17 @@ from (
 
 -- name: admit(*rows, most)
 -- Admit the next tasks of locked keys ($1 namespaces, $2 keys), as many as their limits leave room for, at most $3 each;
--- all tasks of keys without a limit. Skip tasks that another transaction has locked: it ends with this statement too.
+-- all tasks of keys without a limit. Skip tasks that another transaction has locked: it ends with this statement too. Return the
+-- queues; and instead of admitting, the keys that tasks with several keys wait for.
 with room as materialized (
   select given.namespace, given.key,
-    case when limits.key is null then $3::bigint else greatest(0, least($3::bigint, {sql:postgres_room})) end as count
+    case when limits.key is null then $3::bigint else greatest(0, least($3::bigint, {sql:postgres_room})) end as count,
+    exists (
+      select
+      from tasks
+      where tasks.namespace = given.namespace and tasks.limit_key = given.key and limit_keys is not null
+        and blocked_by = 1 and owner_id is null and wake_at is null
+    ) as several
   from unnest($1::text[], $2::text[]) as given (namespace, key)
   left join limits on limits.namespace = given.namespace and limits.key = given.key
 ), next as materialized (
@@ -28,6 +35,7 @@ with room as materialized (
     limit room.count
     for update skip locked
   ) as waiting
+  where not room.several
 ), admitted as (
   update tasks
   set blocked_by = 0
@@ -35,7 +43,57 @@ with room as materialized (
   where tasks.id = any (array[next.id])
   returning tasks.queue_id
 )
-select queue_id, count(*) from admitted group by queue_id;
+select queue_id, count(*), null as namespace, null as key from admitted group by queue_id
+union all
+select null, 0, namespace, key from room where several;
+
+-- name: list_next(*rows, most)
+-- List up to $3 next waiting tasks of each of the locked keys ($1 namespaces, $2 keys), and lock them.
+select waiting.id::text, waiting.queue_id, given.namespace, given.key, waiting.limit_keys
+from unnest($1::text[], $2::text[]) as given (namespace, key)
+cross join lateral (
+  select tasks.id, tasks.queue_id, tasks.limit_keys, tasks.priority, tasks.due_at
+  from tasks
+  where tasks.namespace = given.namespace and tasks.limit_key = given.key and tasks.limit_key is not null
+    and blocked_by = 1 and owner_id is null and wake_at is null
+    and queue_id <> all (array(select queues.id from queues where queues.slowed and queues.paused))
+  order by tasks.priority, tasks.due_at, tasks.id
+  limit $3::bigint
+  for update skip locked
+) as waiting
+order by waiting.priority, waiting.due_at, waiting.id;
+
+-- name: try_lock_keys(*rows)
+-- Lock those keys ($1 namespaces, $2 keys) that nobody has locked, like `lock_keys`, and return them. It never waits, so that the
+-- order does not matter.
+select namespace, key
+from unnest($1::text[], $2::text[]) as given (namespace, key)
+where pg_try_advisory_xact_lock(hashtextextended(namespace || chr(10) || key, hashtext(current_schema())));
+
+-- name: list_rooms(*rows)
+-- Return the number of tasks that the limits of these keys ($1 namespaces, $2 keys) let start now; none for one without a limit.
+select limits.namespace, limits.key, greatest(0, {sql:postgres_room})
+from unnest($1::text[], $2::text[]) as given (namespace, key)
+join limits on limits.namespace = given.namespace and limits.key = given.key;
+
+-- name: admit_tasks(*rows)
+-- Admit locked waiting tasks ($1 ids).
+update tasks set blocked_by = 0 from unnest($1::uuid[]) as given (id) where tasks.id = any (array[given.id]);
+
+-- name: put_slots(*rows)
+-- Count admitted tasks ($3) under further keys ($1 namespaces, $2 keys).
+insert into limit_slots (namespace, key, task_id) select * from unnest($1::text[], $2::text[], $3::uuid[]) on conflict do nothing;
+
+-- name: drop_slots(*rows)
+-- Delete the slots of keys ($1 namespaces, $2 keys) without an admitted task.
+delete from limit_slots as slots
+using unnest($1::text[], $2::text[]) as given (namespace, key)
+where slots.namespace = given.namespace and slots.key = given.key
+  and not exists (select from tasks where tasks.id = any (array[slots.task_id]) and (tasks.blocked_by & 1) = 0);
+
+-- name: park_tasks(*rows)
+-- Let locked waiting tasks ($1 ids) wait for another of their keys ($2).
+update tasks set limit_key = given.key from unnest($1::uuid[], $2::text[]) as given (id, key) where tasks.id = any (array[given.id]);
 
 -- name: put_limits(*rows)
 -- Store callers' limits of locked keys ($1 namespaces, $2 keys, $3 limits), unless an operator has set one; return the
@@ -252,6 +310,7 @@ with room as materialized (
     select tasks.id, row_number() over (order by tasks.priority, tasks.due_at, tasks.id) as turn
     from tasks
     where tasks.queue_id = queues.id and tasks.limit_key = $2::text and blocked_by - 1 = 0 and owner_id is null and wake_at is null
+      and limit_keys is null
     order by tasks.priority, tasks.due_at, tasks.id
     limit (select count from room)
   ) as waiting
@@ -275,12 +334,24 @@ select limits.namespace, limits.key, limits.max_running, limits.by_operator, lim
     select count(*)
     from tasks
     where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
+  ) + (
+    select count(*)
+    from limit_slots as slots
+    join tasks on tasks.id = any (array[slots.task_id])
+    where slots.namespace = limits.namespace and slots.key = limits.key and (tasks.blocked_by & 1) = 0
+      and tasks.limit_key <> slots.key
   ) as admitted,
   (
     select count(*)
     from tasks
     where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
       and owner_id is null
+  ) + (
+    select count(*)
+    from limit_slots as slots
+    join tasks on tasks.id = any (array[slots.task_id])
+    where slots.namespace = limits.namespace and slots.key = limits.key and (tasks.blocked_by & 1) = 0
+      and tasks.limit_key <> slots.key and tasks.owner_id is null
   ) as unclaimed
 from limits
 where limits.rate is not null and exists (

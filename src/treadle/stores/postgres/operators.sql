@@ -69,6 +69,12 @@ select limits.namespace, limits.key, limits.max_running, limits.by_operator, lim
     select count(*)
     from tasks
     where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
+  ) + (
+    select count(*)
+    from limit_slots as slots
+    join tasks on tasks.id = any (array[slots.task_id])
+    where slots.namespace = limits.namespace and slots.key = limits.key and (tasks.blocked_by & 1) = 0
+      and tasks.limit_key <> slots.key
   ) as admitted,
   (
     select count(*)
@@ -81,6 +87,12 @@ select limits.namespace, limits.key, limits.max_running, limits.by_operator, lim
     from tasks
     where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
       and owner_id is null
+  ) + (
+    select count(*)
+    from limit_slots as slots
+    join tasks on tasks.id = any (array[slots.task_id])
+    where slots.namespace = limits.namespace and slots.key = limits.key and (tasks.blocked_by & 1) = 0
+      and tasks.limit_key <> slots.key and tasks.owner_id is null
   ) as unclaimed
 from limits
 where limits.namespace = $1::text
@@ -89,9 +101,17 @@ order by limits.key collate "C";
 -- name: list_admitted(namespace, key, limit)
 -- List the admitted tasks of a key.
 select id::text
-from tasks
-where namespace = $1::text and limit_key = $2::text and limit_key is not null and (blocked_by & 1) = 0
-order by id
+from (
+  select id
+  from tasks
+  where namespace = $1::text and limit_key = $2::text and limit_key is not null and (blocked_by & 1) = 0
+  union
+  select tasks.id
+  from limit_slots as slots
+  join tasks on tasks.id = any (array[slots.task_id])
+  where slots.namespace = $1::text and slots.key = $2::text and (tasks.blocked_by & 1) = 0
+) as admitted
+order by admitted.id
 limit $3::bigint;
 
 -- name: list_handler_keys(namespace)

@@ -18,7 +18,7 @@ with best as materialized (
   order by head.priority, head.due_at
   limit 1
 ), taken as materialized (
-  select id, namespace, limit_key
+  select id, namespace, coalesce(limit_keys, limit_key) as limit_key
   from tasks
   where queue_id = (select queue_id from best) and priority = (select priority from best)
     -- No ready task is before the head: this skips dead index entries of claimed tasks, which a snapshot may preserve.
@@ -56,7 +56,7 @@ with best as materialized (
   order by head.priority, head.due_at
   limit 1
 ), taken as materialized (
-  select id, namespace, limit_key
+  select id, namespace, coalesce(limit_keys, limit_key) as limit_key
   from tasks
   where queue_id = (select queue_id from best) and priority = (select priority from best)
     -- No ready task is before the head: this skips dead index entries of claimed tasks, which a snapshot may preserve.
@@ -103,7 +103,7 @@ with shut as materialized (
   where id = (select queue_id from best) and rate is not null
   for no key update
 ), taken as materialized (
-  select id, namespace, limit_key
+  select id, namespace, coalesce(limit_keys, limit_key) as limit_key
   from tasks
   where queue_id = (select queue_id from best) and priority = (select priority from best)
     -- No ready task is before the head: this skips dead index entries of claimed tasks, which a snapshot may preserve.
@@ -146,7 +146,7 @@ order by head.priority, head.due_at;
 -- name: claim_unlocked
 -- Claim up to $4 ready tasks of the queue $1 that no other transaction has locked, for the owner $2, with a lease of $3 ms.
 with taken as materialized (
-  select id, namespace, limit_key
+  select id, namespace, coalesce(limit_keys, limit_key) as limit_key
   from tasks
   where queue_id = $1::integer and owner_id is null and wake_at is null and blocked_by = 0
   order by priority, due_at, id
@@ -172,7 +172,7 @@ with bucket as materialized (
   where id = $1::integer and rate is not null
   for no key update
 ), taken as materialized (
-  select id, namespace, limit_key
+  select id, namespace, coalesce(limit_keys, limit_key) as limit_key
   from tasks
   where queue_id = $1::integer and scope = any ($5::text[]) and owner_id is null and wake_at is null and blocked_by = 0
     and not exists (select 1 from queues where queues.id = $1::integer and slowed and paused)
@@ -250,7 +250,7 @@ select exists (
 -- name: claim_of_run(run_id, owner_id, lease_for, limit, kind)
 -- Claim ready tasks of the run for the owner.
 with taken as materialized (
-  select id, namespace, limit_key
+  select id, namespace, coalesce(limit_keys, limit_key) as limit_key
   from tasks
   where run_id = $1::uuid and owner_id is null and wake_at is null and blocked_by = 0
     and queue_id in (select id from queues where kind = $5::text and not (slowed and paused))
@@ -300,7 +300,7 @@ with due as materialized (
   left join moved on moved.task_id = due.id
   where tasks.id = any (array[due.id])
   returning tasks.id, tasks.queue_id, tasks.blocked_by, tasks.version, tasks.state, tasks.claim_version, tasks.run_id, tasks.root_id,
-    tasks.trace_id, tasks.namespace, tasks.limit_key, due.owner_id as loser_id, moved.count as transitions, tasks.fairness_key
+    tasks.trace_id, tasks.namespace, coalesce(tasks.limit_keys, tasks.limit_key) as limit_key, due.owner_id as loser_id, moved.count as transitions, tasks.fairness_key
 ), logged as (
   insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
     trace_id,

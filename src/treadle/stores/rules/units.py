@@ -488,7 +488,11 @@ class Inserted:
     @property
     def keys(self) -> set[Key]:
         """The limit keys of new tasks, which wait to be admitted."""
-        return {(task.queue.namespace, task.limit_key) for task in self.tasks if task.limit_key and task.id in self.ids}
+        return {
+            (task.queue.namespace, task.limit_keys or task.limit_key)
+            for task in self.tasks
+            if task.limit_key and task.id in self.ids
+        }
 
     @property
     def limits(self) -> dict[Key, int]:

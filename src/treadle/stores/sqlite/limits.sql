@@ -1,9 +1,14 @@
 -- name: admit(namespace, key) as each
 -- Admit the next tasks of a key, as many as its limit leaves room for (all tasks of a key without a limit); return their
--- queues.
+-- queues; and instead of admitting, the key if tasks with several keys wait for it.
 update tasks
 set blocked_by = 0
-where rowid in (
+where not exists (
+  select 1
+  from tasks as t
+  where t.namespace = :namespace and t.limit_key = :key and t.limit_keys is not null
+    and t.blocked_by = 1 and t.owner_id is null and t.wake_at is null
+) and rowid in (
   select t.rowid
   from tasks as t cross join queues as l on l.id = t.queue_id
   where t.namespace = :namespace and t.limit_key = :key and t.blocked_by = 1 and t.owner_id is null and t.wake_at is null
@@ -13,7 +18,56 @@ where rowid in (
     (select max(0, min(:most, {sql:sqlite_room})) from limits as m where m.namespace = :namespace and m.key = :key), :most
   )
 )
-returning queue_id, 1;
+returning queue_id, 1, null, null;
+select null, 0, :namespace, :key
+where exists (
+  select 1
+  from tasks as t
+  where t.namespace = :namespace and t.limit_key = :key and t.limit_keys is not null
+    and t.blocked_by = 1 and t.owner_id is null and t.wake_at is null
+);
+
+-- name: list_next
+-- List up to `most` next waiting tasks of each of the keys (namespace, key).
+select w.id, w.queue_id, w.namespace, w.limit_key, w.limit_keys
+from (
+  select t.id, t.queue_id, t.namespace, t.limit_key, t.limit_keys, t.priority, t.due_at,
+    row_number() over (partition by t.namespace, t.limit_key order by t.priority, t.due_at, t.id) as place
+  from jsonb_each(:rows) as r
+    cross join tasks as t on t.namespace = r.value ->> 0 and t.limit_key = r.value ->> 1
+    cross join queues as l on l.id = t.queue_id
+  where t.blocked_by = 1 and t.owner_id is null and t.wake_at is null and not l.paused
+) as w
+where w.place <= :most
+order by w.priority, w.due_at, w.id;
+
+-- name: try_lock_keys
+-- Return the keys (namespace, key): there is one writer.
+select r.value ->> 0, r.value ->> 1 from jsonb_each(:rows) as r;
+
+-- name: list_rooms
+-- Return the number of tasks that the limits of keys (namespace, key) let start now; none for one without a limit.
+select m.namespace, m.key, max(0, {sql:sqlite_room})
+from jsonb_each(:rows) as r cross join limits as m on m.namespace = r.value ->> 0 and m.key = r.value ->> 1;
+
+-- name: admit_tasks
+-- Admit waiting tasks (id).
+update tasks set blocked_by = 0 where id in (select r.value ->> 0 from jsonb_each(:rows) as r);
+
+-- name: put_slots
+-- Count admitted tasks under further keys (namespace, key, task).
+insert into limit_slots (namespace, key, task_id)
+select r.value ->> 0, r.value ->> 1, r.value ->> 2 from jsonb_each(:rows) as r where true on conflict do nothing;
+
+-- name: drop_slots
+-- Delete the slots of keys (namespace, key) without an admitted task.
+delete from limit_slots
+where (namespace, key) in (select r.value ->> 0, r.value ->> 1 from jsonb_each(:rows) as r)
+  and not exists (select 1 from tasks as t where t.id = task_id and (t.blocked_by & 1) = 0);
+
+-- name: park_tasks
+-- Let waiting tasks (id, key) wait for another of their keys.
+update tasks set limit_key = r.value ->> 1 from jsonb_each(:rows) as r where tasks.id = r.value ->> 0;
 
 -- name: put_limits(namespace, key, max_running) as each
 -- Store a caller's limit of a key, unless an operator has set one; return the key if that changed the limit.
@@ -158,7 +212,7 @@ where rowid in (
     select t.rowid as id, l.id as queue_id, row_number() over (partition by l.id order by t.priority, t.due_at, t.id) as turn
     from queues as l cross join tasks as t on t.queue_id = l.id
     where l.namespace = :namespace and not l.paused and l.id not in (select value from json_each(:queue_ids))
-      and t.limit_key = :key and t.blocked_by - 1 = 0 and t.owner_id is null and t.wake_at is null
+      and t.limit_key = :key and t.blocked_by - 1 = 0 and t.owner_id is null and t.wake_at is null and t.limit_keys is null
   ) as place
   order by place.turn, place.queue_id <= (select max(value) from json_each(:queue_ids)), place.queue_id
   limit (select max(0, min(:most, {sql:sqlite_room})) from limits as m where m.namespace = :namespace and m.key = :key)
@@ -168,11 +222,19 @@ returning queue_id;
 -- name: list_rated
 -- List the keys with a rate that tasks wait for.
 select m.namespace, m.key, m.max_running, m.by_operator, m.rate, m.burst, m.tokens, m.tokens_at,
-  (select count(*) from tasks as t where t.namespace = m.namespace and t.limit_key = m.key and (t.blocked_by & 1) = 0) as admitted,
+  (select count(*) from tasks as t where t.namespace = m.namespace and t.limit_key = m.key and (t.blocked_by & 1) = 0) + (
+    select count(*)
+    from limit_slots as s cross join tasks as t on t.id = s.task_id
+    where s.namespace = m.namespace and s.key = m.key and (t.blocked_by & 1) = 0 and t.limit_key <> s.key
+  ) as admitted,
   (
     select count(*)
     from tasks as t
     where t.namespace = m.namespace and t.limit_key = m.key and (t.blocked_by & 1) = 0 and t.owner_id is null
+  ) + (
+    select count(*)
+    from limit_slots as s cross join tasks as t on t.id = s.task_id
+    where s.namespace = m.namespace and s.key = m.key and (t.blocked_by & 1) = 0 and t.limit_key <> s.key and t.owner_id is null
   ) as unclaimed
 from limits as m
 where m.rate is not null and exists (

@@ -49,7 +49,11 @@ delete from handler_registrations where namespace = :namespace and facet_name = 
 -- name: list_limits
 -- List the limits of a namespace, with their numbers of admitted, waiting and unclaimed tasks.
 select m.namespace, m.key, m.max_running, m.by_operator, m.rate, m.burst, m.tokens, m.tokens_at,
-  (select count(*) from tasks as t where t.namespace = m.namespace and t.limit_key = m.key and (t.blocked_by & 1) = 0) as admitted,
+  (select count(*) from tasks as t where t.namespace = m.namespace and t.limit_key = m.key and (t.blocked_by & 1) = 0) + (
+    select count(*)
+    from limit_slots as s cross join tasks as t on t.id = s.task_id
+    where s.namespace = m.namespace and s.key = m.key and (t.blocked_by & 1) = 0 and t.limit_key <> s.key
+  ) as admitted,
   (
     select count(*)
     from tasks as t
@@ -59,6 +63,10 @@ select m.namespace, m.key, m.max_running, m.by_operator, m.rate, m.burst, m.toke
     select count(*)
     from tasks as t
     where t.namespace = m.namespace and t.limit_key = m.key and (t.blocked_by & 1) = 0 and t.owner_id is null
+  ) + (
+    select count(*)
+    from limit_slots as s cross join tasks as t on t.id = s.task_id
+    where s.namespace = m.namespace and s.key = m.key and (t.blocked_by & 1) = 0 and t.limit_key <> s.key and t.owner_id is null
   ) as unclaimed
 from limits as m
 where m.namespace = :namespace
@@ -66,7 +74,13 @@ order by m.key;
 
 -- name: list_admitted
 -- List the admitted tasks of a key.
-select id from tasks where namespace = :namespace and limit_key = :key and (blocked_by & 1) = 0 order by id limit :limit;
+select id from tasks where namespace = :namespace and limit_key = :key and (blocked_by & 1) = 0
+union
+select t.id
+from limit_slots as s cross join tasks as t on t.id = s.task_id
+where s.namespace = :namespace and s.key = :key and (t.blocked_by & 1) = 0
+order by id
+limit :limit;
 
 -- name: list_handler_keys
 -- List the keys of handlers.

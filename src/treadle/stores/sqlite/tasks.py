@@ -96,7 +96,7 @@ class SqliteTasks(TaskPort):
                         connection.execute(_QUEUES["spend"], {"queue_id": queue_id, "tokens": remaining, "now": now})
                     if _HAS_KEY in claimed_json:
                         claimed = decode_tasks(claimed_json)
-                        charge(connection, [(task.namespace, task.limit_key) for task in claimed if task.limit_key], now)
+                        charge(connection, [(task.namespace, key) for task in claimed for key in task.all_limit_keys], now)
             except apsw.TooBigError:
                 if limit == 1:
                     raise

@@ -135,11 +135,11 @@ select exists (select 1 from tasks where wake_at is not null and wake_at <= :now
 -- ready, and the limit keys of those that must be admitted first.
 select count(*), count(owner_id), json_group_array(distinct queue_id) filter (where blocked_by = 0 and (limit_key is null or owner_id is
   null)),
-  json_group_array(distinct json_array(namespace, limit_key)) filter (where limit_key is not null and (blocked_by <> 0 or owner_id is not
+  json_group_array(distinct json_array(namespace, coalesce(limit_keys, limit_key))) filter (where limit_key is not null and (blocked_by <> 0 or owner_id is not
     null)),
   json_group_array(id) filter (where fairness_key is not null and claim_version = 0)
 from (
-  select id, owner_id, queue_id, blocked_by, namespace, limit_key, fairness_key, claim_version
+  select id, owner_id, queue_id, blocked_by, namespace, limit_key, limit_keys, fairness_key, claim_version
   from tasks
   where wake_at is not null and wake_at <= :now and (:expire_leases or owner_id is null)
   order by wake_at, rowid

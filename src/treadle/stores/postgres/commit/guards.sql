@@ -1,7 +1,7 @@
 -- name: lock_tasks(ids)
 -- Lock guarded live tasks in order of id, and return the values that guards are compared with.
 select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks.state, tasks.queue_id, tasks.blocked_by,
-  tasks.namespace, tasks.limit_key, tasks.wake_at is not null as asleep
+  tasks.namespace, coalesce(tasks.limit_keys, tasks.limit_key) as limit_key, tasks.wake_at is not null as asleep
 from tasks
 join unnest($1::text::uuid[]) as given (id) on tasks.id = any (array[given.id])
 order by given.id
@@ -10,7 +10,7 @@ for update of tasks;
 -- name: lock_tasks_and_receivers(ids, run_ids)
 -- Lock tasks as `lock_tasks` does, and with them the own tasks of the runs $2.
 select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks.state, tasks.queue_id, tasks.blocked_by,
-  tasks.namespace, tasks.limit_key, tasks.wake_at is not null as asleep
+  tasks.namespace, coalesce(tasks.limit_keys, tasks.limit_key) as limit_key, tasks.wake_at is not null as asleep
 from tasks
 join (
   select given.id from unnest($1::text::uuid[]) as given (id)

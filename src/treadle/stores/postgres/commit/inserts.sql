@@ -41,7 +41,7 @@ select null from gate where shut;
 -- name: preclaim(*rows)
 -- Claim new tasks ($1 ids, $2 owners, $3 leases) for their creators, if any worker could claim them now.
 with taken as materialized (
-  select tasks.id, tasks.namespace, tasks.limit_key, given.owner_id, given.lease_for
+  select tasks.id, tasks.namespace, coalesce(tasks.limit_keys, tasks.limit_key) as limit_key, given.owner_id, given.lease_for
   from unnest($1::uuid[], $2::text[], $3::bigint[]) as given (id, owner_id, lease_for)
   join tasks on tasks.id = any (array[given.id])
   where tasks.claim_version = 0 and tasks.version = 0 and tasks.owner_id is null and tasks.wake_at is null and tasks.blocked_by = 0

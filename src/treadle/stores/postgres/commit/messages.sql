@@ -26,7 +26,8 @@ from receivers
 where receivers.awaiting = 0 and tasks.run_id = receivers.id and tasks.step_id is null and tasks.claim_version > 0
   and tasks.owner_id is null
   and (tasks.wake_at is null) is false and tasks.state = 'pending'
-returning tasks.run_id::text, tasks.queue_id, tasks.blocked_by, tasks.namespace, tasks.limit_key;
+returning tasks.run_id::text, tasks.queue_id, tasks.blocked_by, tasks.namespace,
+  coalesce(tasks.limit_keys, tasks.limit_key);
 
 -- name: take_messages(*rows)
 -- Delete messages ($2) that runs ($1) consumed.

@@ -108,7 +108,7 @@ with locked as materialized (
   set blocked_by = tasks.blocked_by | 4 | (tasks.limit_key is not null and tasks.owner_id is null)::integer
   from locked
   where tasks.id = any (array[locked.id])
-  returning tasks.namespace, tasks.limit_key
+  returning tasks.namespace, coalesce(tasks.limit_keys, tasks.limit_key) as limit_key
 )
 select distinct null::integer, namespace, limit_key from blocked where limit_key is not null;
 
@@ -118,7 +118,8 @@ with locked as materialized (
   select id from tasks where run_id = $1::uuid order by id for update
 ), unblocked as (
   update tasks set blocked_by = tasks.blocked_by & ~4 from locked where tasks.id = any (array[locked.id])
-  returning tasks.queue_id, tasks.blocked_by, tasks.owner_id, tasks.wake_at, tasks.namespace, tasks.limit_key
+  returning tasks.queue_id, tasks.blocked_by, tasks.owner_id, tasks.wake_at, tasks.namespace,
+    coalesce(tasks.limit_keys, tasks.limit_key) as limit_key
 )
 select distinct case when blocked_by = 0 and owner_id is null and wake_at is null then queue_id end, namespace, limit_key from unblocked;
 
@@ -137,7 +138,7 @@ with locked as materialized (
   select {carried}, nextval('treadle_seq'), 'canceled', 'cancel', state, $2::text, version + 1, (select treadle_now()), $3::text,
     'canceled'
   from ended
-  returning namespace, limit_key
+  returning namespace, coalesce(limit_keys, limit_key) as limit_key
 ), left_over as (
   update steps set inbox = $4::text from ended
   where $4::text is not null and steps.id = any (array[ended.step_id]) and steps.inbox is null
@@ -158,10 +159,10 @@ update runs set inputs = $2::text from changed where runs.id = changed.run_id an
 -- name: limit_task(task_id, key)
 -- Set the limit key of a live task; without an owner, it waits to be admitted. Return the namespace, the old and the new key.
 with before as materialized (
-  select id, limit_key from tasks where id = $1::uuid for update
+  select id, coalesce(limit_keys, limit_key) as limit_key from tasks where id = $1::uuid for update
 )
 update tasks
-set limit_key = $2::text,
+set limit_key = $2::text, limit_keys = null,
     blocked_by = case when $2::text is null then tasks.blocked_by & ~1 else tasks.blocked_by | (tasks.owner_id is null)::integer end
 from before
 where tasks.id = any (array[before.id])

@@ -130,7 +130,7 @@ select {gone.redriven}, (select treadle_now()), (select treadle_now()) + gone.de
 from gone
 join queues on queues.id = gone.queue_id
 left join tasks as holder on holder.namespace = gone.namespace and holder.unique_key = gone.unique_key
-returning id::text, namespace, limit_key;
+returning id::text, namespace, coalesce(limit_keys, limit_key);
 
 -- name: discard_finished(*rows)
 -- Replace the ends of locked finished tasks ($2 transitions, $3 states, $4 actors); the old ends go to the log.

@@ -19,6 +19,7 @@ drop table flows;
 drop table blob_uses;
 drop table blobs;
 drop table dedupe;
+drop table limit_slots;
 drop table limits;
 drop table lists;
 drop table lines;

@@ -1,12 +1,14 @@
 -- name: lock_tasks
 -- The values of live tasks that guards are compared with.
-select t.id, t.version, t.claim_version, t.owner_id, t.state, t.queue_id, t.blocked_by, t.namespace, t.limit_key, t.wake_at is not null
+select t.id, t.version, t.claim_version, t.owner_id, t.state, t.queue_id, t.blocked_by, t.namespace,
+  coalesce(t.limit_keys, t.limit_key), t.wake_at is not null
 from json_each(:ids) as wanted cross join tasks as t on t.id = wanted.value;
 
 -- name: lock_tasks_and_receivers
 -- The values of live tasks that guards are compared with; other transactions wait, so those of receivers of messages are not
 -- needed.
-select t.id, t.version, t.claim_version, t.owner_id, t.state, t.queue_id, t.blocked_by, t.namespace, t.limit_key, t.wake_at is not null
+select t.id, t.version, t.claim_version, t.owner_id, t.state, t.queue_id, t.blocked_by, t.namespace,
+  coalesce(t.limit_keys, t.limit_key), t.wake_at is not null
 from json_each(:ids) as wanted cross join tasks as t on t.id = wanted.value;
 
 -- name: lock_finished

@@ -19,7 +19,7 @@ where run_id in (
     where runs.finished_at is null and runs.awaiting = 0 and not exists (select 1 from mail where mail.id = r.value ->> 0)
   )
   and step_id is null and claim_version > 0 and owner_id is null and wake_at is not null and state = 'pending'
-returning run_id, queue_id, blocked_by, namespace, limit_key;
+returning run_id, queue_id, blocked_by, namespace, coalesce(limit_keys, limit_key);
 insert into mail (id, run_id, step_id, name, body, at)
 select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, :now
 from jsonb_each(:rows) as r

@@ -97,20 +97,21 @@ select r.value ->> 0, r.value ->> 1 from jsonb_each(:rows) as r where true on co
 update tasks
 set blocked_by = blocked_by | 4 | (limit_key is not null and owner_id is null)
 where run_id = :run_id and state <> 'awaiting_external'
-returning null, namespace, limit_key;
+returning null, namespace, coalesce(limit_keys, limit_key);
 
 -- name: unblock_run
 -- Clear the run-paused bit of the run's live tasks; return the queues in which tasks became ready, and limit keys.
 update tasks
 set blocked_by = blocked_by & ~4
 where run_id = :run_id
-returning iif(blocked_by = 0 and owner_id is null and wake_at is null, queue_id, null), namespace, limit_key;
+returning iif(blocked_by = 0 and owner_id is null and wake_at is null, queue_id, null), namespace,
+  coalesce(limit_keys, limit_key);
 
 -- name: limit_task
 -- Set the limit key of a live task; without an owner, it waits to be admitted. Return the namespace, the old and the new key.
-select namespace, limit_key, :key from tasks where id = :task_id;
+select namespace, coalesce(limit_keys, limit_key), :key from tasks where id = :task_id;
 update tasks
-set limit_key = :key, blocked_by = iif(:key is null, blocked_by & ~1, blocked_by | (owner_id is null))
+set limit_key = :key, limit_keys = null, blocked_by = iif(:key is null, blocked_by & ~1, blocked_by | (owner_id is null))
 where id = :task_id;
 
 -- name: release_keys
@@ -140,7 +141,7 @@ select {carried}, (select value from seqs where name = 'transition') + 1 - row_n
   :actor, version + 1, :now, :error, 'canceled'
 from tasks
 where {sql:to_cancel}
-returning null, namespace, limit_key;
+returning null, namespace, coalesce(limit_keys, limit_key);
 update steps
 set inbox = :inbox
 where inbox is null and :inbox is not null and id in (select step_id from tasks where {sql:to_cancel});

@@ -82,7 +82,7 @@ select {f.redriven}, :now, :now + (r.value ->> 5), coalesce(f.limit_key, queue.l
 from jsonb_each(:rows) as r
   cross join finished as f on f.id = r.value ->> 0
   cross join queues as queue on queue.id = f.queue_id
-returning id, namespace, limit_key;
+returning id, namespace, coalesce(limit_keys, limit_key);
 delete from finished where id in (select r.value ->> 0 from jsonb_each(:rows) as r);
 
 -- name: discard_finished

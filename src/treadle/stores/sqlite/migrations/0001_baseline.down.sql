@@ -7,6 +7,7 @@ drop table error_words;
 drop table error_texts;
 drop table tags;
 drop table handler_keys;
+drop table limit_slots;
 drop table limits;
 drop table legal_transitions;
 drop table idempotency_outcomes;

@@ -57,6 +57,7 @@ create table tasks (
   root_id text not null,
   trace_id text,
   limit_key text,
+  limit_keys text,
   unique_key text,
   policy text,
   payload text not null,
@@ -76,6 +77,8 @@ create unique index tasks_unique_key on tasks (namespace, unique_key) where uniq
 create index tasks_admitted on tasks (namespace, limit_key) where limit_key is not null and (blocked_by & 1) = 0;
 create index tasks_over_limit on tasks (namespace, limit_key, priority, due_at, id)
   where limit_key is not null and blocked_by = 1 and owner_id is null and wake_at is null;
+create index tasks_several_keys on tasks (namespace, limit_key)
+  where limit_keys is not null and blocked_by = 1 and owner_id is null and wake_at is null;
 
 -- Written so that no query is taken to mean this one by mistake, which would then sort all that waits for any key.
 create index tasks_over_limit_queue on tasks (queue_id) where blocked_by - 1 = 0 and owner_id is null and wake_at is null;
@@ -121,6 +124,7 @@ create table finished (
   root_id text not null,
   trace_id text,
   limit_key text,
+  limit_keys text,
   unique_key text,
   policy text,
   payload text not null,
@@ -441,6 +445,14 @@ create table limits (
   check ((rate is null) = (burst is null) and (rate is null) = (tokens is null) and (rate is null) = (tokens_at is null))
 ) strict;
 create index limits_rated on limits (namespace, key) where rate is not null;
+
+-- The further keys under which admitted tasks with several limit keys count. A row without an admitted task does not count.
+create table limit_slots (
+  namespace text not null,
+  key text not null,
+  task_id text not null,
+  primary key (namespace, key, task_id)
+) strict, without rowid;
 
 -- The limit key that a handler's tasks get if they have none; queues copy it.
 create table handler_keys (
