@@ -37,6 +37,7 @@ from treadle.kernel.store.units import (
     Verdict,
     tag_rows,
 )
+from treadle.kernel.store.value_store import ref_json
 from treadle.model.clock import instant, milliseconds
 from treadle.model.errors import IdempotencyKeyReused, IllegalTransition, InvalidInput, Refused, UnreadableValue
 from treadle.model.ids import Ref, parse_id
@@ -47,7 +48,7 @@ from treadle.model.states import TASK, TaskState
 from treadle.model.stored import write
 from treadle.model.tags import check_tags
 from treadle.model.tasks import NewTask, Task
-from treadle.model.values import Json, encode, shown
+from treadle.model.values import BlobRef, Json, encode, shown
 
 TASKS_PER_UNIT = 1000
 _UNITS_IN_FLIGHT = 16
@@ -336,8 +337,13 @@ class Queue(Service):
             return Redrive("requeue", actor)
         old = None
         with suppress(UnreadableValue):  # it can be the reason for the edit
-            old = None if before is None else {"payload": self._value_store.unfold(before)}
-        return Redrive("requeue", actor, text, data=encode(difference(old, {"payload": self._value_store.unfold(text)})))
+            old = None if before is None else {"payload": self._logged(before)}
+        return Redrive("requeue", actor, text, data=encode(difference(old, {"payload": self._logged(text)})))
+
+    def _logged(self, payload: str) -> dict[str, Json]:
+        """Return a stored payload for the log, with references in place of values that are stored apart."""
+        values = self._value_store.unfold(payload).items()
+        return {name: ref_json(value) if isinstance(value, BlobRef) else value for name, value in values}
 
     def pack(self, payload: Json, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:
         """Encode a payload for storage, with its large values for the tree; raises if it is invalid."""
