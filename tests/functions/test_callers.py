@@ -240,3 +240,45 @@ async def test_a_query_gives_up_after_its_time(engine: Engine):
     run = await engine.start("report")
     with raises_code("nothing_published"):
         await run.query("state", wait=0.05)
+
+
+# --- limits of live runs ---
+
+
+@pytest.mark.parametrize("options", [{"limit": 2}, {"limit": 2, "limit_key": "customer"}])
+async def test_further_runs_wait_until_a_live_one_ends(engine: Engine, process: Process, options: dict[str, Any]):
+    runs = [await engine.start("collect", **options) for _ in range(4)]
+    await process.quiet()
+    tasks = [await engine.kernel.functions.own_task(run.id) for run in runs]
+    assert [task.activity for task in tasks if task is not None] == ["waiting_for_signal"] * 2 + [None] * 2
+    reason = await engine.kernel.run_reads.why(runs[2].id)
+    assert f"the limit of 2 on run:{options.get('limit_key', 'collect')}" in reason.text
+    for run in runs:
+        await run.signal("change")  # a waiting run does not start because of it
+    assert await process.turn() == 2  # the slots stay with the live runs until these end
+    await process.quiet()
+    assert [await run.result(timeout=BOUND) for run in runs] == [[None]] * 4
+
+
+async def test_a_canceled_or_replaced_run_gives_its_slot_back(engine: Engine, process: Process):
+    options: Any = {"limit": 1, "unique_key": "k"}
+    first = await engine.start("tidy", **options)
+    other = await engine.start("tidy", limit=1)
+    await process.quiet()
+    await engine.runs.cancel(first.id)
+    await process.quiet()
+    task = await engine.kernel.functions.own_task(other.id)
+    assert task is not None
+    assert task.activity == "waiting_for_signal"
+    assert (await engine.kernel.verify()).problems == ()
+
+
+async def test_a_step_with_a_limit_key_is_refused_in_a_run_with_one(engine: Engine, process: Process):
+    @engine.function("both")
+    async def both(payload: dict[str, Any], ctx: Any) -> Any:
+        await ctx.step(note, "x", limit_key="api")
+
+    run = await engine.start("both", limit=1)
+    await process.quiet()
+    with raises_code("run_failed", "ctx.call"):
+        await run.result(timeout=BOUND)

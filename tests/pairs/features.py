@@ -170,6 +170,8 @@ FEATURES = (
     Feature("option", "collected failures", _collected, ("function",)),
     Feature("option", "forgotten await", lambda case: _set(case, forgets=True, end="failed", error="never_awaited"), ("function",)),
     Feature("limit", "limit of a key", lambda case: _awaited(case, "over_limit", limit_key="few", limit=1), ("task",)),
+    Feature("limit", "live runs", lambda case: case.run_options.update(limit=2), ("function",)),
+    Feature("option", "delayed run", lambda case: case.run_options.update(delay=1), ("function",)),
     Feature("limit", "limit of a handler", _limited, HANDLED),
     Feature("limit", "rate", _rated, HANDLED),
     Feature("limit", "paused list", _paused),
@@ -193,7 +195,7 @@ FEATURES = (
 )
 DEFAULT_KIND = {
     "workflow": ("typed result",),
-    "function": ("collected failures", "forgotten await", "retry of the task"),
+    "function": ("live runs", "delayed run", "collected failures", "forgotten await", "retry of the task"),
     "external": ("scopes",),
     "approval": ("denied",),
 }

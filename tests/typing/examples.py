@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypedDict, assert_type
 
@@ -339,6 +339,12 @@ async def main() -> None:
     await engine.start(totals, {"any": 1})
     await engine.start("order_flow", {"order": {}}, version=1)
     await engine.start(order_flow, 1)  # E
+    await engine.start(ship.with_options(unique_key="k", on_conflict="debounce", delay=5, max_wait=60), Order("x"))
+    await engine.start(
+        ship.with_options(signal="go", signal_payload=1, limit=3, start_at=datetime(2040, 1, 1, tzinfo=UTC)), Order("x")
+    )
+    await engine.start(ship.with_options(unique_key="k", on_conflict="other"), Order("x"))  # E
+    assert_type(await run.query("receipt", wait=5, type=Receipt), Receipt)
     await engine.start(order_flow)  # E
     await engine.start(ship, Order("x"), fast="yes")  # E
     await engine.start(pack, Order("x"))  # E

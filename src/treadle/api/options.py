@@ -120,6 +120,8 @@ class FunctionOptions(StartOptions, total=False):
     unique_key: Annotated[str | None, Doc("At most one live run has this key", "nightly")]
     on_conflict: Annotated[OnConflict | None, _ON_CONFLICT]
     max_wait: Annotated[Duration | None, _MAX_WAIT]
+    limit_key: Annotated[str | None, Doc("Count the run against the limit of this key from its first step to its end")]
+    limit: Annotated[int | None, Doc("Maximum live runs with the limit key, which is the function's name by default")]
 
 
 class WorkOptions(RunOptions, FunctionOptions, total=False):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from treadle.api.options import AlertOptions, ScheduleOptions, WatcherOptions
 from treadle.kernel.declarations.records import ALERT, SCHEDULE, WATCHER, ProgramDeclarations
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import InvalidInput, Refused
 from treadle.workers.context import BatchHandlerOptions, HandlerOptions, make_handler
 from treadle.workers.functions.registry import RegistrationOptions, make_function
 from treadle.workers.references import Function, Handler
@@ -70,6 +70,17 @@ class Registration:
             code that a canceled run executes in `finally` and `except Canceled`; 0 ends it immediately.
             """
             return _decorator(name, lambda own, fn: self._add_function(own, fn, options))
+
+    def fallback(self, handler: H, /) -> H:
+        """Handle the tasks of all names that no live worker serves; the code takes (payload, ctx), and `ctx.task_name` is the name.
+
+        Workers learn of other workers at each poll, so a task may reach the fallback while the worker for its name starts.
+        """
+        registry = self.kernel.registry
+        if registry.catch_all is not None:
+            raise Refused("There is already a fallback in this process.", code="handler_exists")
+        registry.catch_all = make_handler("fallback", registry.dependencies.wire(unwrapped(handler)))
+        return handler
 
     def _add_handler(self, name: str, fn: Any, kind: Kind, options: BatchHandlerOptions | HandlerOptions) -> Handler[..., Any]:
         registry = self.kernel.registry

@@ -14,6 +14,7 @@ from treadle.engine.machine import HostMachine, SystemMachine, default_name
 from treadle.kernel.core import STORE_TIMEOUT
 from treadle.kernel.queue.engine_tasks import cancel_work, expire_run
 from treadle.kernel.queue.waker import Waker
+from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.recovery import RecoveringServer
 from treadle.kernel.store.units import Unit
 from treadle.kernel.takeover import FailureDetector
@@ -36,7 +37,7 @@ from treadle.model.stored import write
 from treadle.model.tasks import Claim, Server
 from treadle.version import VERSION
 from treadle.workers.builtins import SCAN_CONCURRENCY, run_handlers, service_handlers
-from treadle.workers.context import Catalog, RegisteredHandler, Registry
+from treadle.workers.context import Catalog, CatchAll, Fallback, RegisteredHandler, Registry
 from treadle.workers.effects import EffectKernel
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.functions.execution import Runtime
@@ -169,7 +170,7 @@ class WorkerHost:
             ),
             Catalog(
                 self._registry,
-                kernel.registry.fallback,
+                self._fallback(),
                 self.functions.find,
                 run_handlers(self._scripts)
                 | service_handlers(
@@ -231,6 +232,18 @@ class WorkerHost:
         others = () if kernel.registry.fallback is None else kernel.registry.fallback.names()
         own = [name for part in self._parts for name in part.names]
         return [*self._registry.names(), *self._registry.offers(), *others, *kernel.function_registry.names(), *own]
+
+    def _fallback(self) -> Fallback | None:
+        """Return the handlers of names without a registered one."""
+        registry, kernel = self._registry, self._kernel
+
+        async def list_served() -> set[str]:
+            now, servers = await kernel.store.now(), await kernel.store.servers.list_all(kernel.settings.namespace)
+            return {name for server in servers if shown_server_state(server, now) == "running" for name in server.handlers}
+
+        if registry.catch_all is None:
+            return registry.fallback
+        return CatchAll(registry.catch_all, registry.fallback, list_served)
 
     def _find_own(self, kind: str, name: str) -> RegisteredHandler | None:
         """Return the handler of an extension's kind."""

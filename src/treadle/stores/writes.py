@@ -150,6 +150,7 @@ _requeue_columns = attrgetter(
         "quiet",
         "activity",
         "stays",
+        "keeps_slot",
     )
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
@@ -16,7 +16,7 @@ from treadle.model.approvals import split_checkpoint
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, NonRetryable, Refused
 from treadle.model.external import Production
-from treadle.model.names import EXTERNAL_CANCEL, FUNCTION, HANDLER, check_key, check_name, short_name
+from treadle.model.names import EXTERNAL_CANCEL, FUNCTION, HANDLER, check_key, check_name, handles, short_name
 from treadle.model.retry import NO_RETRY, PolicyWithCode, RetryPolicy, as_policy
 from treadle.model.tags import Tags, TagValue, check_tags
 from treadle.model.tasks import Claim, LogLine, Task, log_line, progress_text
@@ -188,6 +188,7 @@ class Registry:
         """Methods of interceptors by name, the outermost first."""
         self.baggage = baggage
         self.fallback: Fallback | None = None
+        self.catch_all: RegisteredHandler | None = None
         """Serves names without a handler: see `treadle.llm.use_llm`."""
 
     def put(self, handler: RegisteredHandler) -> None:
@@ -232,6 +233,31 @@ class Fallback(Protocol):
 
     def names(self) -> list[str]:
         """Return the names known to be served."""
+
+
+class CatchAll:
+    """The fallback that handles every name that no live worker serves, with one handler (`@engine.fallback`)."""
+
+    def __init__(
+        self, handler: RegisteredHandler, inner: Fallback | None, list_served: Callable[[], Awaitable[Collection[str]]]
+    ) -> None:
+        """`inner` comes first; `list_served` returns the handlers of live workers."""
+        self._handler, self._inner, self._list_served = handler, inner, list_served
+        self._unserved: frozenset[str] = frozenset()
+
+    async def prepare(self, names: Sequence[str]) -> None:
+        if self._inner is not None:
+            await self._inner.prepare(names)
+        served = await self._list_served()
+        self._unserved = frozenset(name for name in names if not handles(served, name))
+
+    def find(self, name: str) -> RegisteredHandler | None:
+        handler = None if self._inner is None else self._inner.find(name)
+        return msgspec.structs.replace(self._handler, name=name) if handler is None and name in self._unserved else handler
+
+    def names(self) -> list[str]:
+        """Return the names of the inner fallback: other workers serve the rest first."""
+        return [] if self._inner is None else self._inner.names()
 
 
 class Catalog(msgspec.Struct):
@@ -343,6 +369,11 @@ class Context:
     def task_id(self) -> str:
         """The task's id."""
         return self.task.id
+
+    @property
+    def task_name(self) -> str:
+        """The task's name, which a handler of several names (`@engine.fallback`) needs."""
+        return self.task.name
 
     @property
     def attempt(self) -> int:

@@ -78,6 +78,7 @@ from treadle.model.errors import (
     not_found,
 )
 from treadle.model.ids import Ref, derived_id
+from treadle.model.lists import check_count
 from treadle.model.names import DEFAULT_LIST, FUNCTION, check_key, check_name, is_function
 from treadle.model.records import Message
 from treadle.model.retry import Backoff
@@ -267,6 +268,8 @@ class Functions(Service):
         delay: Duration | None = None,
         start_at: datetime | None = None,
         unique_key: str | None = None,
+        limit_key: str | None = None,
+        limit: int | None = None,
         baggage: str | None = None,
     ) -> tuple[Run, tuple[NewTask, ...], tuple[Row, ...]]:
         """Build a new run, its tasks and its rows, for a unit with other rows; arguments as for `start`."""
@@ -297,8 +300,16 @@ class Functions(Service):
             baggage=baggage or self._core.baggage(),
             tags=tags,
         )
-        key = None if unique_key is None else run_key(check_key(unique_key, "unique key"))
-        return run, (replace(task, delay=wait_for, unique_key=key), *deadline_tasks(run, now)), rows
+        if limit is not None:
+            limit, limit_key = check_count(limit, "A limit"), name if limit_key is None else limit_key
+        task = replace(
+            task,
+            delay=wait_for,
+            unique_key=None if unique_key is None else run_key(check_key(unique_key, "unique key")),
+            limit_key=None if limit_key is None else run_key(check_key(limit_key, "limit key")),
+            limit=limit,
+        )
+        return run, (task, *deadline_tasks(run, now)), rows
 
     async def resolve(self, name: str, version: int | None) -> int:
         """The version of a new run. A requested version is accepted even if no worker has it yet."""

@@ -47,9 +47,17 @@ def key_taken(unique_key: str | None, holder: str = "other work") -> Refused:
     return Refused(f"The unique key {unique_key} is taken by {holder}; nothing was stored.", code="unique_key_taken")
 
 
-def run_key(unique_key: str) -> str:
-    """The stored unique key of the task that executes a run."""
-    return f"run:{unique_key}"
+_RUN = "run:"
+
+
+def run_key(key: str) -> str:
+    """The stored form of a key of a run, which the task that executes it has; keys of tasks are apart from it."""
+    return f"{_RUN}{key}"
+
+
+def is_run_key(key: str | None) -> bool:
+    """Whether a limit key counts live runs, so that a suspended one keeps its slot."""
+    return key is not None and key.startswith(_RUN)
 
 
 def has_started(task: Task) -> bool:

@@ -88,6 +88,8 @@ class Requeue(msgspec.Struct, frozen=True, gc=False):
     activity: str | None = None
     """The activity of a suspended function (`model.activity`)."""
     stays: bool = False
+    keeps_slot: bool = False
+    """The task keeps its slot under its limit while it waits."""
 
 
 class Keep(msgspec.Struct, frozen=True):

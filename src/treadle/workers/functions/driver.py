@@ -36,6 +36,7 @@ from treadle.kernel.functions.steps import (
     answer_id,
     folded,
 )
+from treadle.kernel.queue.conflicts import is_run_key
 from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.queue.engine_tasks import deadline_tasks
 from treadle.kernel.store.lookups import continued_id, kept_tags
@@ -267,7 +268,17 @@ class Driver:
         task = self.execution.task
         activity, note = note_waits(self.inbox.waiting())
         note = noted(note, self.execution.function.cleanup_for, self.execution.cancel)
-        return Requeue(_WAIT, TaskState.PENDING, task.attempt, task.failures, 0, delay=delay, checkpoint=note, activity=activity)
+        return Requeue(
+            _WAIT,
+            TaskState.PENDING,
+            task.attempt,
+            task.failures,
+            0,
+            delay=delay,
+            checkpoint=note,
+            activity=activity,
+            keeps_slot=is_run_key(task.limit_key),
+        )
 
     async def _requeue(
         self, set_settling: SetSettling, requeue: Requeue, pending: PendingUnit, messages: int = 0
@@ -418,7 +429,8 @@ class Driver:
             steps=1 if published else 0,
         )
         own = await runtime.store.tasks.find(task.id)  # the unique key may have been released since the claim
-        new_task = msgspec.structs.replace(new_task, unique_key=None if own is None else own.unique_key)
+        unique_key = None if own is None else own.unique_key
+        new_task = msgspec.structs.replace(new_task, unique_key=unique_key, limit_key=task.limit_key)
         if published:
             step, blobs = folded(new.id, self.journal.published_row(new.id), task.root_id, runtime.value_store)
             rows = (*rows, *blobs, PutSteps(new.id, (step,), 0))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.kernel.functions.steps import EFFECT, STEP, Recorded, make_step
+from treadle.kernel.queue.conflicts import is_run_key
 from treadle.kernel.store.units import LimitTask
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import MisusedContext, StoreError, TreadleError
@@ -440,7 +441,8 @@ class SemaphoreSlots:
 
     def claimed(self) -> None:
         """Let the first branch continue that waits for the key of the new claim."""
-        self._unused = self._execution.task.limit_key
+        key = self._execution.task.limit_key
+        self._unused = None if is_run_key(key) else key
         self._held = self._unused is not None
         for waiting in self._waiting:
             if waiting[0] == self._unused:
@@ -450,6 +452,8 @@ class SemaphoreSlots:
 
     async def acquire(self, key: str) -> None:
         """Suspend the calling branch until a claim holds a slot of the key."""
+        if is_run_key(self._execution.task.limit_key):
+            raise MisusedContext("The run has a limit_key of its own; use `ctx.call` for work with another one.")
         while self._unused != key:
             future = self._execution.suspend()
             waiting = (key, future)

@@ -33,9 +33,10 @@ select treadle_open_rest();
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::integer[], $8::integer[],
-    $9::integer[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::boolean[], $15::text[], $16::boolean[])
+    $9::integer[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::boolean[], $15::text[], $16::boolean[],
+    $17::boolean[])
     as given (id, from_state, actor, transition, to_state, attempt, failures, takeovers, blocked_by, delay, checkpoint, error, data,
-      quiet, activity, stays)
+      quiet, activity, stays, keeps_slot)
 ), requeued as (
   update tasks
   set state = given.to_state,
@@ -44,7 +45,7 @@ with given as materialized (
       takeovers = given.takeovers,
       blocked_by = case when given.to_state = 'awaiting_external' then 0 else tasks.blocked_by & 4 end
         | case when given.transition = 'resume' then 0 else tasks.blocked_by & 8 end | given.blocked_by
-        | (tasks.limit_key is not null and not given.stays)::integer,
+        | (tasks.limit_key is not null and not given.stays and not given.keeps_slot)::integer,
       owner_id = case when given.stays then tasks.owner_id end,
       wake_at = case when given.stays then tasks.wake_at else (select treadle_now()) + given.delay end,
       checkpoint = case when given.stays then tasks.checkpoint else given.checkpoint end,

@@ -23,7 +23,7 @@ where not r.value ->> 13;
 update tasks
 set state = r.value ->> 4, attempt = r.value ->> 5, failures = r.value ->> 6, takeovers = r.value ->> 7,
   blocked_by = iif(r.value ->> 4 = 'awaiting_external', 0, tasks.blocked_by & 4) | iif(r.value ->> 3 = 'resume', 0, tasks.blocked_by & 8)
-    | (r.value ->> 8) | (tasks.limit_key is not null and not (r.value ->> 15)),
+    | (r.value ->> 8) | (tasks.limit_key is not null and not (r.value ->> 15) and not (r.value ->> 16)),
   owner_id = iif(r.value ->> 15, tasks.owner_id, null),
   wake_at = iif(r.value ->> 15, tasks.wake_at, :now + (r.value ->> 9)),
   checkpoint = iif(r.value ->> 15, tasks.checkpoint, r.value ->> 10),
