@@ -15,7 +15,6 @@ from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.model.errors import InvalidInput
-from treadle.model.states import BlockReason
 from treadle.settings import Settings
 from treadle.stores.rules.admission import Waiting, admission
 
@@ -72,12 +71,12 @@ async def test_why_names_the_key_without_room(engine: Engine) -> None:
     async with engine:
         await engine.kernel.trigger_services.declarations.sync(engine.declare)
         first, second = [await engine.enqueue("call", limit_key=["api", "ada"]) for _ in range(2)]
-        task = await engine.get_task(second.id)
-        assert (task.limit_key, task.all_limit_keys, task.blocked_by) == ("ada", ("ada", "api"), BlockReason.OVER_LIMIT)
+        task = await engine.tasks.get(second.id)
+        assert (task.limit_key, task.limit_keys, task.blocked_by) == ("ada", ["ada", "api"], ["over_limit"])
         reason = await engine.why(second.id)
         assert "ada" in reason.text
         assert first.id in reason.text
-        assert (await engine.get_task(first.id)).blocked_by == 0
+        assert (await engine.tasks.get(first.id)).blocked_by == []
 
 
 @pytest.mark.parametrize("options", [{"limit_key": []}, {"limit_key": ["a", ""]}, {"limit_key": ["a", "b"], "limit": 2}])
@@ -90,4 +89,4 @@ async def test_keys_that_mean_nothing_are_refused(options: dict[str, Any]) -> No
 async def test_one_key_in_a_list_is_one_key() -> None:
     async with Engine("memory://") as engine:
         handle = await engine.enqueue("call", limit_key=["ada", "ada"], limit=1)
-        assert (await engine.get_task(handle.id)).all_limit_keys == ("ada",)
+        assert (await engine.tasks.get(handle.id)).limit_keys == ["ada"]

@@ -14,8 +14,8 @@ from treadle.stores.session import Session
 Key = tuple[str, str]
 """A namespace and a limit key in it, or all limit keys of a task, one per line."""
 
-LOOKAHEAD = 500
-"""The number of waiting tasks of a key that are examined together, if some have several keys."""
+LOOKAHEAD = (32, 500)
+"""The numbers of waiting tasks of a key that are examined together, first and later, if some have several keys."""
 
 BATCH = 10_000
 """The maximum number of tasks of one key that one transaction changes; later transactions change the rest."""
@@ -56,8 +56,9 @@ async def _admit_several(session: Session, keys: set[Key], locked: set[Key]) -> 
     """
     queues: set[int] = set()
     count = 0
+    most, later = LOOKAHEAD
     while keys:
-        waiting = [Waiting(*row) for row in await session.fetch("list_next", rows=sorted(keys), most=LOOKAHEAD)]
+        waiting = [Waiting(*row) for row in await session.fetch("list_next", rows=sorted(keys), most=most)]
         needed = {(task.namespace, key) for task in waiting for key in task.keys}
         if unlocked := sorted(needed - locked):
             locked |= {(namespace, key) for namespace, key in await session.fetch("try_lock_keys", rows=unlocked)}
@@ -74,7 +75,8 @@ async def _admit_several(session: Session, keys: set[Key], locked: set[Key]) -> 
         queues |= {task.queue_id for task in admitted}
         count += len(admitted)
         lengths = Counter((task.namespace, task.key) for task in waiting)
-        keys = {key for key, length in lengths.items() if length == LOOKAHEAD and rooms[key] > 0}
+        keys = {key for key, length in lengths.items() if length == most and rooms[key] > 0}
+        most = later
     return queues, count
 
 

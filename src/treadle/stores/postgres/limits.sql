@@ -48,8 +48,8 @@ union all
 select null, 0, namespace, key from room where several;
 
 -- name: list_next(*rows, most)
--- List up to $3 next waiting tasks of each of the locked keys ($1 namespaces, $2 keys), and lock them.
-select waiting.id::text, waiting.queue_id, given.namespace, given.key, waiting.limit_keys
+-- List up to $3 next waiting tasks of each of the locked keys ($1 namespaces, $2 keys), with their places, and lock them.
+select waiting.id::text, waiting.queue_id, given.namespace, given.key, waiting.limit_keys, waiting.priority, waiting.due_at
 from unnest($1::text[], $2::text[]) as given (namespace, key)
 cross join lateral (
   select tasks.id, tasks.queue_id, tasks.limit_keys, tasks.priority, tasks.due_at
@@ -60,8 +60,7 @@ cross join lateral (
   order by tasks.priority, tasks.due_at, tasks.id
   limit $3::bigint
   for update skip locked
-) as waiting
-order by waiting.priority, waiting.due_at, waiting.id;
+) as waiting;
 
 -- name: try_lock_keys(*rows)
 -- Lock those keys ($1 namespaces, $2 keys) that nobody has locked, like `lock_keys`, and return them. It never waits, so that the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 
@@ -16,6 +17,8 @@ class Waiting(NamedTuple):
     """The key that it waits for."""
     joined: str | None
     """All its keys, one per line, if it has several."""
+    priority: int = 0
+    due_at: int = 0
 
     @property
     def keys(self) -> list[str]:
@@ -30,7 +33,7 @@ def admission(waiting: Iterable[Waiting], rooms: dict[tuple[str, str], float]) -
     """
     admitted: list[Waiting] = []
     parked: list[tuple[str, str]] = []
-    for task in waiting:
+    for task in sorted(waiting, key=attrgetter("priority", "due_at", "id")):
         full = [key for key in task.keys if rooms[task.namespace, key] < 1]
         if not full:
             admitted.append(task)

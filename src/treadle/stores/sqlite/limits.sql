@@ -27,19 +27,14 @@ where exists (
     and t.blocked_by = 1 and t.owner_id is null and t.wake_at is null
 );
 
--- name: list_next
--- List up to `most` next waiting tasks of each of the keys (namespace, key).
-select w.id, w.queue_id, w.namespace, w.limit_key, w.limit_keys
-from (
-  select t.id, t.queue_id, t.namespace, t.limit_key, t.limit_keys, t.priority, t.due_at,
-    row_number() over (partition by t.namespace, t.limit_key order by t.priority, t.due_at, t.id) as place
-  from jsonb_each(:rows) as r
-    cross join tasks as t on t.namespace = r.value ->> 0 and t.limit_key = r.value ->> 1
-    cross join queues as l on l.id = t.queue_id
-  where t.blocked_by = 1 and t.owner_id is null and t.wake_at is null and not l.paused
-) as w
-where w.place <= :most
-order by w.priority, w.due_at, w.id;
+-- name: list_next(namespace, key) as each
+-- List up to `most` next waiting tasks of a key, with their places in its line.
+select t.id, t.queue_id, t.namespace, t.limit_key, t.limit_keys, t.priority, t.due_at
+from tasks as t cross join queues as l on l.id = t.queue_id
+where t.namespace = :namespace and t.limit_key = :key and t.blocked_by = 1 and t.owner_id is null and t.wake_at is null
+  and not l.paused
+order by t.priority, t.due_at, t.id
+limit :most;
 
 -- name: try_lock_keys
 -- Return the keys (namespace, key): there is one writer.
