@@ -38,7 +38,7 @@ async def scene() -> AsyncIterator[Scene]:
 async def result_of(scene: Scene, name: str = "f", **processes: Any) -> Any:
     started = await scene.engine.start_function(name)
     await scene.process(**processes).quiet()
-    run = await scene.engine.kernel.runs.get_run(started.id)
+    run = await scene.engine.kernel.runs.get(started.id)
     return decode_error(run.error) if run.state == "failed" else await scene.engine.run_result(started)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from importlib import import_module
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,7 +16,7 @@ from sqlalchemy.orm import sessionmaker
 from tests.engines import make_engine
 from tests.limits import BOUND
 
-from treadle import Engine
+from treadle import BlockingFunctionContext, Engine
 from treadle.integrations.flask import Treadle
 from treadle.integrations.processes import close_engines, store_url
 from treadle.integrations.sqlalchemy import attach, work
@@ -31,12 +33,20 @@ async def test_handlers_of_flask_run_in_the_application_context_of_the_configure
     def name(payload: dict[str, Any]) -> dict[str, Any]:
         return {"app": current_app.name, "n": payload["n"]}
 
+    @treadle.engine.function("names")
+    def names(payload: dict[str, Any], ctx: BlockingFunctionContext) -> list[str]:
+        def name_of_app() -> str:
+            return current_app.name
+
+        return [ctx.step(name_of_app), ctx.effect("name", name_of_app)]
+
     treadle.init_app(app)
     assert app.extensions["treadle"] is treadle
     assert sorted(app.cli.commands["treadle"].commands) == ["migrate", "worker"]
     async with treadle.engine as engine, engine.worker(), asyncio.timeout(BOUND):
         task = await asyncio.to_thread(lambda: treadle.waiting.enqueue("name", {"n": 1}))
         assert await engine.result(task.id) == {"app": "shop", "n": 1}
+        assert await (await engine.start("names")).result() == ["shop", "shop"]
     assert treadle.waiting is treadle.waiting
     close_engines()
 
@@ -90,3 +100,26 @@ def test_settings_of_django_are_checked():
     with override_settings(TREADLE={"STORE": "memory://"}):
         assert isinstance(get_engine(), Engine)
     get_engine.cache_clear()
+
+
+async def test_connections_of_django_are_checked_around_the_steps_of_sync_functions(monkeypatch):
+    from django.conf import settings
+    from django.test.utils import override_settings
+
+    module = import_module("treadle.integrations.django.engine")
+    checks: list[str] = []
+    monkeypatch.setattr(module, "close_old_connections", lambda: checks.append(threading.current_thread().name))
+    if not settings.configured:
+        settings.configure()
+    with override_settings(TREADLE={"STORE": "memory://"}):
+        engine = module.get_engine()
+    module.get_engine.cache_clear()
+
+    @engine.function("f")
+    def function(payload: dict[str, Any], ctx: BlockingFunctionContext) -> int:
+        return ctx.step(lambda: len(checks))
+
+    async with engine, engine.worker(), asyncio.timeout(BOUND):
+        assert await (await engine.start("f")).result() == 1
+    assert len(checks) == 2
+    assert threading.current_thread().name not in checks

@@ -151,6 +151,7 @@ class WorkerHost:
                 kernel.settings,
                 kernel.registry.dependencies.wire_step,
                 kernel.registry.around,
+                kernel.registry.dependencies.around_step,
             ),
             kernel.settings.warm_functions,
         )

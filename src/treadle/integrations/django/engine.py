@@ -43,7 +43,16 @@ def _alias() -> str:
 
 @cache
 def get_engine() -> Engine:
-    """Return the project's engine: on `TREADLE["STORE"]`, or on the PostgreSQL database `TREADLE["DATABASE"]` of the project."""
+    """Return the project's engine: on `TREADLE["STORE"]`, or on the PostgreSQL database `TREADLE["DATABASE"]` of the project.
+
+    Stale connections of a thread are closed around sync steps.
+    """
+    engine = _new_engine()
+    engine.kernel.registry.dependencies.around_step = _with_fresh_connections
+    return engine
+
+
+def _new_engine() -> Engine:
     options = _given()
     if "STORE" in options:
         return Engine(str(options["STORE"]))

@@ -213,11 +213,11 @@ class Driver:
 
     async def _run(self, start: Callable[[Any], Coroutine[Any, Any, Any]], payload: Any) -> None:
         try:
-            self._ended = (await start(payload), self.find_forgotten())
+            self._ended = (await start(payload), self.execution.misuse or self.find_forgotten())
         except BaseException as error:
             if self.execution.closed if isinstance(error, asyncio.CancelledError) else stops_caller(error):
                 raise
-            self._ended = (None, error)
+            self._ended = (None, self.execution.misuse or error)
         self.branches.ended()
 
     async def _continue(self) -> None:

@@ -21,6 +21,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Row
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Clock
+from treadle.model.errors import MisusedContext
 from treadle.model.ids import Ids
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Step
@@ -265,6 +266,8 @@ class Runtime:
     """Returns the code of a step with its dependencies injected."""
     around: Around = field(default_factory=dict)
     """The interceptors of the engine."""
+    around_step: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda call: call
+    """Returns the code of a sync step as it is called in a thread."""
 
 
 class FunctionExecution:
@@ -290,6 +293,8 @@ class FunctionExecution:
         """Whether the run is paused."""
         self.problem: Problem | None = None
         """The divergence between the code and the recorded steps."""
+        self.misuse: MisusedContext | None = None
+        """The error of an operation that was awaited where a replay cannot follow it."""
         self.crash: BaseException | None = None
         """The error of a commit or a read that a branch requested."""
         self.on_turn: Callable[[], None] = lambda: None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import threading
 from collections.abc import Awaitable, Coroutine
 from contextvars import copy_context
@@ -26,6 +27,29 @@ from treadle.workers.functions.inbox import GatherGroup, Inbox
 from treadle.workers.functions.journal import Journal
 from treadle.workers.streams import Outlet, Streams
 
+_ENTER_TIMEOUT = asyncio.Timeout.__aenter__.__code__
+
+
+class _BranchTask(asyncio.Task[Any]):
+    """The asyncio task of a branch, which knows the `asyncio.timeout` blocks that its code is in: they ask for `cancelling`."""
+
+    timeouts: tuple[asyncio.Timeout, ...] = ()
+
+    def cancelling(self) -> int:
+        caller = sys._getframe(1)
+        if caller.f_code is _ENTER_TIMEOUT:
+            self.timeouts = (*filter(_is_active, self.timeouts), caller.f_locals["self"])
+        return super().cancelling()
+
+
+def _is_active(timeout: asyncio.Timeout) -> bool:
+    """Return whether the block has not ended, and is limited."""
+    try:
+        timeout.reschedule(timeout.when())
+    except RuntimeError:
+        return False
+    return timeout.when() is not None
+
 
 class Branches:
     """The branches of one run that have not ended."""
@@ -37,19 +61,34 @@ class Branches:
 
     def enter(self) -> FunctionBranch:
         """Return the branch of the caller; raises `MisusedContext` where `ctx` cannot be used."""
-        task = asyncio.current_task()
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # a thread without an event loop
+            task = None
         branch = self._branches.get(task) if task is not None else None
         if self._execution.closed:
             raise asyncio.CancelledError
         if branch is None:
-            raise MisusedContext(
-                f"An operation of ctx was awaited outside the function {self._execution.function.queue_name}, e.g. in a separate "
-                "asyncio task. Use `ctx.gather(...)` to do things concurrently."
-            )
+            raise self.misuse("in another asyncio task or thread")
+        if self._execution.misuse is not None:
+            raise self._execution.misuse
         if branch.busy is not None:
             raise MisusedContext(f"ctx cannot be used inside the step {branch.busy}; a step is one unit of work.")
+        if task is not None and any(map(_is_active, getattr(task, "timeouts", ()))):
+            raise self.misuse("inside `asyncio.timeout` or `asyncio.wait_for`")
         branch.hosting = None
         return branch
+
+    def misuse(self, place: str) -> MisusedContext:
+        """Return the error of an operation that is awaited at a wrong place; the run fails, even if the code suppresses it."""
+        execution = self._execution
+        execution.misuse = execution.misuse or MisusedContext(
+            f"An operation of ctx was awaited {place}, where a replay cannot follow it, by the function "
+            f"{execution.function.queue_name}. Use `ctx.gather(...)` to do things concurrently, with `return_exceptions=True` to "
+            "receive failures, `ctx.first(...)` to wait for the first of them, and the operation's `timeout` or "
+            "`ctx.first(..., ctx.sleep(...))` to limit its time."
+        )
+        return execution.misuse
 
     def enter_as(self, task: asyncio.Task[Any], branch: FunctionBranch) -> FunctionBranch | None:
         """Let the task continue as that branch; return the branch that it was."""
@@ -78,7 +117,7 @@ class Branches:
         function = self._execution.function
         context = copy_context()
         context.run(executing.set, (function.name, function.code, branch))
-        task = asyncio.get_running_loop().create_task(code, name=task_name(function.queue_name), context=context)
+        task = _BranchTask(code, loop=asyncio.get_running_loop(), name=task_name(function.queue_name), context=context)
         self._branches[task] = branch
 
     def ended(self) -> None:

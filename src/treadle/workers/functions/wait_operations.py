@@ -38,8 +38,11 @@ from treadle.workers.functions.journal import blamed, failure_of
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Operation:
-    """An operation of `ctx`. Nothing happens until it is awaited or gathered; the code of a run that never does that fails."""
+class Operation(Coroutine[Any, Any, Any]):
+    """An operation of `ctx`. Nothing happens until it is awaited or gathered; the code of a run that never does that fails.
+
+    An asyncio task that is created for it sees a coroutine, which refuses to execute there.
+    """
 
     __slots__ = ("driver", "key", "kind", "load", "name")
 
@@ -52,6 +55,20 @@ class Operation:
     def __await__(self) -> Generator[Any, None, Any]:
         self.driver.note_begun(self)
         return self.run(self.driver.branches.enter()).__await__()
+
+    def send(self, value: Any) -> Any:
+        """Refuse to be the code of an asyncio task."""
+        self.close()
+        raise self.driver.branches.misuse("in another asyncio task")
+
+    def throw(self, *error: Any) -> Any:
+        """End without a beginning."""
+        self.close()
+        raise error[0]
+
+    def close(self) -> None:
+        """End without a beginning."""
+        self.driver.note_begun(self)
 
     def run(self, branch: FunctionBranch) -> Coroutine[Any, Any, Any]:
         """Execute it in the branch, or return the recorded result of the branch."""
