@@ -12,14 +12,14 @@ from typing import Any
 
 from treadle import BlockingFunctionContext
 from treadle.workers.functions.registry import AWAITED
-from treadle.workers.functions.sync import BlockingChildRun, BlockingUpdate
+from treadle.workers.functions.sync import _PLAIN, BlockingChildRun, BlockingUpdate
 
 
 class Later:
     """A blocking call that happens when it is awaited."""
 
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self.call = call
+    def __init__(self, call: Callable[[], Any], *, is_plain: bool = False) -> None:
+        self.call, self.is_plain = call, is_plain
 
     def __await__(self) -> Generator[None, None, Any]:
         return awaitable(self.call())
@@ -37,7 +37,7 @@ class Awaited:
         if not inspect.ismethod(attribute) or name not in AWAITED | {"result", "reply", "reject"}:
             return attribute
         if name not in ("gather", "first"):
-            return lambda *args, **kwargs: Later(functools.partial(attribute, *args, **kwargs))
+            return lambda *args, **kwargs: Later(functools.partial(attribute, *args, **kwargs), is_plain=name in _PLAIN)
 
         def group(*awaitables: Any, **options: Any) -> Later:
             named = {key: call_of(value) for key, value in options.items()}
@@ -53,7 +53,7 @@ def awaitable(value: Any) -> Any:
 def call_of(value: Any) -> Any:
     """A function that awaits the value."""
     if isinstance(value, Later):
-        return lambda: awaitable(value.call())
+        return value.call if value.is_plain else lambda: awaitable(value.call())
     return Branch(value) if inspect.iscoroutine(value) else value
 
 

@@ -114,7 +114,7 @@ async def test_an_idiom_of_asyncio_around_an_operation_fails_the_run_with_its_re
         started = await scene.engine.start_function("f", {"operation": operation})
         async with asyncio.timeout(BOUND):
             await scene.process().quiet()
-        run = await scene.engine.runs.get(started.id)
+        run = await scene.engine.kernel.runs.get_run(started.id)
         assert run.state == "failed", operation
         error = decode_error(run.error)
         assert error["code"] == MisusedContext.code, (operation, error)

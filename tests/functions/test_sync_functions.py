@@ -20,6 +20,7 @@ from tests.functions.driver import Scene, function_scene
 from treadle import BlockingFunctionContext, DeterminismWarning, Engine, FunctionContext
 from treadle.model.errors import InvalidInput, MisusedContext, StepFailed
 from treadle.model.values import decode_error
+from treadle.workers.call import handler_in
 from treadle.workers.functions.registry import AWAITED
 from treadle.workers.functions.sync import _Code, wait
 
@@ -38,7 +39,7 @@ async def scene() -> AsyncIterator[Scene]:
 async def result_of(scene: Scene, name: str = "f", **processes: Any) -> Any:
     started = await scene.engine.start_function(name)
     await scene.process(**processes).quiet()
-    run = await scene.engine.kernel.runs.get(started.id)
+    run = await scene.engine.kernel.runs.get_run(started.id)
     return decode_error(run.error) if run.state == "failed" else await scene.engine.run_result(started)
 
 
@@ -279,3 +280,30 @@ def test_registration_warns_of_calls_in_sync_code() -> None:
 
     with pytest.warns(DeterminismWarning, match="calls time.sleep, .*; use ctx.sleep"):
         Engine("memory://").function("naps")(naps)
+
+
+async def test_code_that_blocks_the_loop_is_named(scene: Scene) -> None:
+    @scene.engine.function("f")
+    def function(payload: Any, ctx: BlockingFunctionContext) -> list[str | None]:
+        def executing() -> str | None:
+            return handler_in(0, asyncio.get_running_loop(), 0, 1)
+
+        before = executing()
+        ctx.sleep(0)
+        return [before, executing(), *ctx.gather(executing)]
+
+    assert await result_of(scene) == ["f@1"] * 3
+
+
+async def test_a_sync_function_receives_dependencies(scene: Scene) -> None:
+    class Prices:
+        tea = 7
+
+    scene.engine.provide(Prices, Prices, scope="task")
+
+    @scene.engine.function("f")
+    def function(payload: Any, ctx: BlockingFunctionContext, prices: Prices) -> list[int]:
+        ctx.sleep(0)
+        return [prices.tea, ctx.step(lambda: prices.tea)]
+
+    assert await result_of(scene) == [7, 7]

@@ -69,6 +69,8 @@ class Case:
     """Whether functions and workflows collect the failures of their calls."""
     forgets: bool = False
     """Whether a function forgets to await a call."""
+    blocks: bool = False
+    """Whether the function is sync."""
     returns: dict[str, Any] = field(default_factory=dict)
     """More fields of the result."""
     scopes: tuple[str | None, ...] = (None,)

@@ -168,6 +168,7 @@ FEATURES = (
     Feature("option", "typed result", lambda case: case.returns.update(count=3.0, extra=None), HANDLED),
     Feature("option", "one named parameter", lambda case: case.payload.update(settings={"colour": "red"}), ("task",)),
     Feature("option", "collected failures", _collected, ("function",)),
+    Feature("option", "sync function", lambda case: _set(case, blocks=True), ("function",)),
     Feature("option", "forgotten await", lambda case: _set(case, forgets=True, end="failed", error="never_awaited"), ("function",)),
     Feature("limit", "limit of a key", lambda case: _awaited(case, "over_limit", limit_key="few", limit=1), ("task",)),
     Feature("limit", "live runs", lambda case: case.run_options.update(limit=2), ("function",)),
@@ -195,7 +196,7 @@ FEATURES = (
 )
 DEFAULT_KIND = {
     "workflow": ("typed result",),
-    "function": ("live runs", "delayed run", "collected failures", "forgotten await", "retry of the task"),
+    "function": ("live runs", "delayed run", "collected failures", "sync function", "forgotten await", "retry of the task"),
     "external": ("scopes",),
     "approval": ("denied",),
 }

@@ -8,6 +8,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tests.functions.blocking import as_sync
 from tests.pairs.case import REPEATING, Item
 from tests.simulation.submissions.dispatch import CONFIG
 from tests.simulation.world import World
@@ -138,7 +139,8 @@ class Work:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeterminismWarning)  # one forgets to await, which is reported here already
             engine.function("pair.Parent")(self._parent)
-            engine.function("pair.Function")(self._forgetful if case.forgets else self._function)
+            function = as_sync(self._function) if case.blocks else self._function
+            engine.function("pair.Function")(self._forgetful if case.forgets else function)
         engine.specialist("pair.Press", Press(self, namespace), scope=scope)
 
     async def _function(self, payload: Any, ctx: Any) -> Any:

@@ -151,7 +151,7 @@ class WorkerHost:
                 kernel.settings,
                 kernel.registry.dependencies.wire_step,
                 kernel.registry.around,
-                kernel.registry.dependencies.around_step,
+                kernel.registry.dependencies.wrap_in_thread,
             ),
             kernel.settings.warm_functions,
         )

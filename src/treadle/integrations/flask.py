@@ -58,7 +58,7 @@ class Treadle:
         self._notify = bool(app.config.get("TREADLE_NOTIFY", False))
         if store := app.config.get("TREADLE_STORE"):
             use_store(self.engine, store, self.engine.kernel.settings)
-        self.engine.kernel.registry.dependencies.around_step = self._in_context
+        self.engine.kernel.registry.dependencies.wrap_in_thread = self._in_context
         app.extensions["treadle"] = self
         app.cli.add_command(_commands(self.engine))
 

@@ -64,7 +64,7 @@ class Dependencies:
         self._workers = 0
         self._starting = asyncio.Lock()
         self.instances: dict[Provider, Any] = {}
-        self.around_step: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda call: call
+        self.wrap_in_thread: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda call: call
         """Returns the code of a sync step as it is called in a thread; a web framework sets its context there."""
 
     # registration

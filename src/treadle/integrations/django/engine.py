@@ -48,7 +48,7 @@ def get_engine() -> Engine:
     Stale connections of a thread are closed around sync steps.
     """
     engine = _new_engine()
-    engine.kernel.registry.dependencies.around_step = _with_fresh_connections
+    engine.kernel.registry.dependencies.wrap_in_thread = _with_fresh_connections
     return engine
 
 

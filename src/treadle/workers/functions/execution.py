@@ -266,7 +266,7 @@ class Runtime:
     """Returns the code of a step with its dependencies injected."""
     around: Around = field(default_factory=dict)
     """The interceptors of the engine."""
-    around_step: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda call: call
+    wrap_in_thread: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda call: call
     """Returns the code of a sync step as it is called in a thread."""
 
 

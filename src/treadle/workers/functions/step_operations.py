@@ -197,7 +197,7 @@ class StepOperation(Operation):
         fn, execution = self.fn, self.driver.execution
         if is_async(fn):
             return await fn(*self.args, **self.kwargs)
-        call = partial(copy_context().run, execution.runtime.around_step(fn), *self.args, **self.kwargs)
+        call = partial(copy_context().run, execution.runtime.wrap_in_thread(fn), *self.args, **self.kwargs)
         value = await execution.runtime.executor.in_thread(RegisteredHandler(execution.function.queue_name, call, 0, "thread"), ())
         return await value if inspect.isawaitable(value) else value
 

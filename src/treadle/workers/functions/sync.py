@@ -268,10 +268,19 @@ class BlockingFunctionContext(BaseFunctionContext):
 
         `ctx.gather(lambda: ctx.step(charge, order), lambda: ctx.call("pack"))`. In a loop, bind the variable:
         `lambda sku=sku: ctx.step(pack, sku)`. It waits for ALL of them, then raises the first failure in the order of the
-        arguments. With `return_exceptions`, an `Exception` is a result.
+        arguments. With `return_exceptions`, an `Exception` is a result. The run wakes once for all results of
+        `partial(ctx.call, "pack", payload)` and other operations, but for each result that code such as a lambda receives.
         """
-        branches = [drive(call) for call in _checked("ctx.gather", calls)]
-        return wait(self._operations.gather(*branches, return_exceptions=return_exceptions))
+        context = self._operations
+        branches = [self._branch(call) for call in _checked("ctx.gather", calls)]
+        return wait(context.gather(*branches, return_exceptions=return_exceptions))
+
+    def _branch(self, call: Callable[[], Any]) -> Awaitable[Any]:
+        """Return the operation that is all that the function does, as a `partial` shows, or else a coroutine that calls it."""
+        if isinstance(call, partial) and getattr(call.func, "__self__", None) is self and call.func.__name__ in _PLAIN:
+            operation: Awaitable[Any] = getattr(self._context, call.func.__name__)(*call.args, **call.keywords)
+            return operation
+        return drive(call)
 
     # waiting
 
@@ -309,6 +318,10 @@ class BlockingFunctionContext(BaseFunctionContext):
         """Wait for the next update of that name, as `FunctionContext.update`; answer it with its `reply` or `reject`."""
         update = wait(self._operations.update(name, timeout, type=type))
         return BlockingUpdate(update._driver, update.id, update.name, update.value)
+
+
+_PLAIN = frozenset({"approval", "call", "effect", "external", "sleep", "sleep_until", "step", "wait_for"})
+"""The operations whose results are the same in sync and in async functions."""
 
 
 def _checked(operation: str, calls: tuple[Any, ...]) -> tuple[Callable[[], Any], ...]:
