@@ -65,7 +65,7 @@ async def test_a_worker_without_a_fallback_leaves_unknown_names_alone(engines: E
     async with other.worker() as host:
         task = await other.enqueue("unknown")
         await host.worker.drained()
-        assert (await other.get_task(task)).state == "pending"
+        assert (await other.kernel.reads.get_task(task)).state == "pending"
 
 
 async def test_there_is_one_fallback(engines: Engines):

@@ -107,3 +107,16 @@ def short_name(name: str) -> str:
 def is_function(flow_id: str | None) -> bool:
     """Whether a run, or its task, belongs to a function."""
     return flow_id is not None and flow_id.startswith(FLOW_PREFIX)
+
+
+_RUN = "run:"
+
+
+def run_key(key: str) -> str:
+    """The stored form of a key of a run, which the task that executes it has; keys of tasks are apart from it."""
+    return f"{_RUN}{key}"
+
+
+def is_run_key(key: str) -> bool:
+    """Whether a limit key counts live runs, so that a suspended one keeps its slot."""
+    return key.startswith(_RUN)

@@ -43,7 +43,7 @@ from treadle.kernel.functions.steps import (
     read_step,
     step_id,
 )
-from treadle.kernel.queue.conflicts import DEBOUNCE, REJECT, REPLACE, KeyConflict, has_started, key_taken, rescheduled, run_key
+from treadle.kernel.queue.conflicts import DEBOUNCE, REJECT, REPLACE, KeyConflict, has_started, key_taken, rescheduled
 from treadle.kernel.queue.engine_tasks import Defaults, cancel_task, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import check_priority
 from treadle.kernel.queue.why import shown_server_state
@@ -79,7 +79,7 @@ from treadle.model.errors import (
 )
 from treadle.model.ids import Ref, derived_id
 from treadle.model.lists import check_count
-from treadle.model.names import DEFAULT_LIST, FUNCTION, check_key, check_name, is_function
+from treadle.model.names import DEFAULT_LIST, FUNCTION, check_key, check_name, is_function, run_key
 from treadle.model.records import Message
 from treadle.model.retry import Backoff
 from treadle.model.runs import Run, Step

@@ -47,19 +47,6 @@ def key_taken(unique_key: str | None, holder: str = "other work") -> Refused:
     return Refused(f"The unique key {unique_key} is taken by {holder}; nothing was stored.", code="unique_key_taken")
 
 
-_RUN = "run:"
-
-
-def run_key(key: str) -> str:
-    """The stored form of a key of a run, which the task that executes it has; keys of tasks are apart from it."""
-    return f"{_RUN}{key}"
-
-
-def is_run_key(key: str | None) -> bool:
-    """Whether a limit key counts live runs, so that a suspended one keeps its slot."""
-    return key is not None and key.startswith(_RUN)
-
-
 def has_started(task: Task) -> bool:
     """Whether a worker has claimed the task, or it has ended."""
     return task.finished or task.claim_version > 0

@@ -61,17 +61,7 @@ from treadle.lang.nodes import Block, Facet, Step
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import IllegalTransition, InvalidInput, Refused, UnreadableValue, not_found
 from treadle.model.ids import Ref, parse_id
-from treadle.model.names import (
-    ADVANCE,
-    APPROVAL,
-    DEFAULT_LIST,
-    HANDLER,
-    SCRIPT,
-    check_key,
-    check_name,
-    handles,
-    is_function,
-)
+from treadle.model.names import ADVANCE, APPROVAL, DEFAULT_LIST, HANDLER, SCRIPT, check_key, check_name, handles, is_function
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Flow, Run
 from treadle.model.states import RUN, SHOWN_LIVE_STATES, RunState, TaskState

@@ -36,7 +36,6 @@ from treadle.kernel.functions.steps import (
     answer_id,
     folded,
 )
-from treadle.kernel.queue.conflicts import is_run_key
 from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.queue.engine_tasks import deadline_tasks
 from treadle.kernel.store.lookups import continued_id, kept_tags
@@ -61,6 +60,7 @@ from treadle.model.errors import (
     TreadleError,
     UpdateUnanswered,
 )
+from treadle.model.names import is_run_key
 from treadle.model.outcomes import TYPE_CHANGED, Problem
 from treadle.model.records import Message
 from treadle.model.retry import Backoff
@@ -277,7 +277,7 @@ class Driver:
             delay=delay,
             checkpoint=note,
             activity=activity,
-            keeps_slot=is_run_key(task.limit_key),
+            keeps_slot=task.limit_key is not None and is_run_key(task.limit_key),
         )
 
     async def _requeue(

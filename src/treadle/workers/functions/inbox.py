@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.kernel.functions.steps import EFFECT, STEP, Recorded, make_step
-from treadle.kernel.queue.conflicts import is_run_key
 from treadle.kernel.store.units import LimitTask
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import MisusedContext, StoreError, TreadleError
+from treadle.model.names import is_run_key
 from treadle.model.records import Message
 from treadle.model.runs import Run
 from treadle.model.states import RunState, StepState, TaskState
@@ -442,7 +442,7 @@ class SemaphoreSlots:
     def claimed(self) -> None:
         """Let the first branch continue that waits for the key of the new claim."""
         key = self._execution.task.limit_key
-        self._unused = None if is_run_key(key) else key
+        self._unused = None if key is None or is_run_key(key) else key
         self._held = self._unused is not None
         for waiting in self._waiting:
             if waiting[0] == self._unused:
@@ -452,7 +452,7 @@ class SemaphoreSlots:
 
     async def acquire(self, key: str) -> None:
         """Suspend the calling branch until a claim holds a slot of the key."""
-        if is_run_key(self._execution.task.limit_key):
+        if (own := self._execution.task.limit_key) is not None and is_run_key(own):
             raise MisusedContext("The run has a limit_key of its own; use `ctx.call` for work with another one.")
         while self._unused != key:
             future = self._execution.suspend()
