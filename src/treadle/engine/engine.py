@@ -383,7 +383,9 @@ class Engine(Registration):
 
     async def run_result(self, run: Ref, *, timeout: Duration | None = None) -> Any:
         """Wait for the end of a `run`, up to `timeout`, and return its result, as `result` does."""
-        return await (run.result(timeout=timeout) if isinstance(run, Handle) else self.kernel.results.of(run, timeout))
+        if isinstance(run, Handle):
+            return await run.result(timeout=timeout)
+        return await self.kernel.results.of(run if isinstance(run, str) else parse_id(run, "run id"), timeout, RUN.entity)
 
     @overload
     def map(
