@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import signal
+import sqlite3
 import sys
 import time
 import urllib.request
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 from tests.functions.blocking import as_sync
 from tests.kernels import move_to
 from tests.limits import BOUND
@@ -33,6 +35,7 @@ from treadle.kernel.store.process import SystemClock, arm
 from treadle.kernel.telemetry.events import TaskSettled, TaskTaken, TelemetryEvent
 from treadle.model.clock import Duration
 from treadle.settings import load_settings
+from treadle.stores.postgres.connection.address import parse_address
 from treadle.workers.signatures import unwrapped
 
 
@@ -183,7 +186,37 @@ def add_functions(engine: Engine, effects: Path) -> None:
         finally:
             await ctx.step(effect, "release", ctx, key="release")
 
-    for name, code in (("ten", ten), ("race", race)):
+    def user_database() -> Any:
+        """The user's database: a file beside the effects, or the server of the store."""
+        address = load_settings().store
+        if address.startswith("sqlite:"):
+            return sqlite3.connect(effects.with_name("shop.db"), timeout=BOUND)
+        store = parse_address(address)
+        return psycopg.connect(store.dsn, options=f"-csearch_path={store.schema}_shop")
+
+    async def user_database_async() -> Any:
+        store = parse_address(load_settings().store)
+        return await psycopg.AsyncConnection.connect(store.dsn, options=f"-csearch_path={store.schema}_shop")
+
+    def add_order(connection: Any, number: int, ctx: Any) -> str:
+        connection.execute(f"insert into orders values ({number})")
+        with effects.open("ab", buffering=0) as file:
+            file.write(f"order{number} {ctx.run_id} 1 {os.getpid()}\n".encode())
+        return f"order{number}"
+
+    async def add_order_async(connection: Any, number: int, ctx: Any) -> str:
+        await connection.execute(f"insert into orders values ({number})")
+        return f"order{number}"
+
+    @engine.function("orders")
+    async def orders(payload: Any, ctx: Any) -> Any:
+        """Three transactional steps; on a server, the last one has an async driver."""
+        done = [await ctx.transaction(user_database, add_order, number, ctx) for number in range(2)]
+        if load_settings().store.startswith("sqlite:"):
+            return [*done, await ctx.transaction(user_database, add_order, 2, ctx)]
+        return [*done, await ctx.transaction(user_database_async, add_order_async, 2, ctx)]
+
+    for name, code in (("ten", ten), ("race", race), ("orders", orders)):
         engine.function(f"{name}_sync")(as_sync(unwrapped(code)))
 
 

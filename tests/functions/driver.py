@@ -21,6 +21,7 @@ from treadle.model.outcomes import Problem, Succeeded
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import Task
 from treadle.settings import Settings
+from treadle.stores.step_results import record_step
 from treadle.testing import ManualClock
 from treadle.workers.context import Context
 from treadle.workers.effects import EffectKernel
@@ -84,6 +85,7 @@ class Process:
                 functions.finished,
                 "default",
                 1024 * 1024,
+                record_step=record_step,
             ),
             warm,
         )

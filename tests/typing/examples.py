@@ -11,6 +11,8 @@ from typing import Any, TypedDict, assert_type
 
 import msgspec
 import pydantic
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
 
 from treadle import (
     BlockingFunctionContext,
@@ -193,6 +195,14 @@ def refund(order: Order, amount: int) -> Label:
     return Label(order.sku * amount)
 
 
+def store_order(session: Session, order: Order) -> Receipt:
+    return Receipt(order.sku)
+
+
+async def store_order_async(session: AsyncSession, order: Order) -> Receipt:
+    return Receipt(order.sku)
+
+
 @engine.function("order_flow")
 async def order_flow(order: Order, ctx: FunctionContext) -> Receipt:
     assert_type(await ctx.step(charge, order), Receipt)
@@ -203,6 +213,11 @@ async def order_flow(order: Order, ctx: FunctionContext) -> Receipt:
     assert_type(await ctx.step(refund, order, amount=3), Label)
     assert_type(await ctx.step(partial(refund, order, amount=3), retry=1), Label)
     assert_type(await ctx.step(lambda: 1, retry=1), int)
+    assert_type(await ctx.transaction(engine, store_order, order), Receipt)
+    assert_type(await ctx.transaction(engine, store_order, order, retry=3, key="store"), Receipt)
+    assert_type(await ctx.transaction(engine, store_order_async, order), Receipt)
+    await ctx.transaction(engine, store_order, "order")  # E
+    await ctx.transaction(engine, store_order_async)  # E
     await ctx.step(charge, "order")  # E
     await ctx.step(charge, "order", retry=3)  # E
     await ctx.step(charge)  # E
@@ -265,6 +280,9 @@ async def totals(payload: dict[str, Any], ctx: FunctionContext) -> int:
 @engine.function("sync")
 def sync_flow(order: Order, ctx: BlockingFunctionContext) -> Receipt:
     assert_type(ctx.step(charge, order, retry=3), Receipt)
+    assert_type(ctx.transaction(engine, store_order, order), Receipt)
+    assert_type(ctx.transaction(engine, store_order_async, order, retry=3), Receipt)
+    ctx.transaction(engine, store_order, "order")  # E
     assert_type(ctx.step(refund, order, amount=3), Label)
     assert_type(ctx.call(weigh, order, copies=2), Parcel)
     assert_type(ctx.effect("charge", partial(charge, order), retry=3), Receipt)

@@ -35,6 +35,7 @@ from treadle.model.errors import Refused, StoreError
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.stored import write
 from treadle.model.tasks import Claim, Server
+from treadle.stores.step_results import record_step
 from treadle.version import VERSION
 from treadle.workers.builtins import SCAN_CONCURRENCY, run_handlers, service_handlers
 from treadle.workers.context import Catalog, CatchAll, Fallback, RegisteredHandler, Registry
@@ -152,6 +153,7 @@ class WorkerHost:
                 kernel.registry.dependencies.wire_step,
                 kernel.registry.around,
                 kernel.registry.dependencies.wrap_in_thread,
+                record_step=record_step,
             ),
             kernel.settings.warm_functions,
         )

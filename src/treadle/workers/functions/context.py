@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, TypeVarTuple, Unpack, cast, overload
+from functools import partial
+from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from treadle.kernel.effects.decide import check_reaction
 from treadle.kernel.functions.decide import check_policy
@@ -155,17 +156,7 @@ class FunctionContext(BaseFunctionContext):
     def step(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]: ...
     @overload
     def step(self, fn: Callable[[Unpack[Ts]], R], /, *args: *Ts, **options: Unpack[FunctionStepOptions]) -> Awaitable[R]: ...
-    def step(  # type: ignore[misc]
-        self,
-        fn: Callable[..., Any],
-        *args: Any,
-        name: str | None = None,
-        key: str | None = None,
-        retry: RetryPolicy | int | None = None,
-        timeout: Duration | None = None,
-        limit_key: str | None = None,
-        **kwargs: Any,
-    ) -> Awaitable[Any]:
+    def step(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Awaitable[Any]:  # type: ignore[misc]
         """Call `fn` once (async on the event loop, sync in a thread); replays return its recorded result.
 
         The result is any JSON, or a value of the annotated return type, which every replay returns as that type.
@@ -174,6 +165,21 @@ class FunctionContext(BaseFunctionContext):
         Every attempt of a step with a `limit_key` counts against the limit and the rate of that key, together with the tasks
         that have it; until its turn the run waits without occupying a worker. Such steps of one run execute one after another.
         """
+        return self._step(StepOperation, fn, *args, **options)
+
+    def _step(
+        self,
+        operation: Callable[..., StepOperation],
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | int | None = None,
+        timeout: Duration | None = None,
+        limit_key: str | None = None,
+        **kwargs: Any,
+    ) -> StepOperation:
         fn = unwrapped(fn)
         if name is None and key is None:
             own = getattr(fn, "__name__", None)
@@ -182,7 +188,7 @@ class FunctionContext(BaseFunctionContext):
                 name = "lambda"
         else:
             name = name_of(name)
-        return StepOperation(
+        return operation(
             self._driver,
             fn,
             args,
@@ -193,6 +199,40 @@ class FunctionContext(BaseFunctionContext):
             milliseconds_of(timeout, "timeout"),
             key_of(limit_key, "limit key"),
         )
+
+    @overload
+    def transaction(
+        self, session: Any, fn: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[R]: ...
+    @overload
+    def transaction(
+        self,
+        session: Any,
+        fn: Callable[[Any, Unpack[Ts]], Coroutine[Any, Any, R]],
+        /,
+        *args: *Ts,
+        **options: Unpack[FunctionStepOptions],
+    ) -> Awaitable[R]: ...
+    @overload
+    def transaction(
+        self, session: Any, fn: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[R]: ...
+    @overload
+    def transaction(
+        self, session: Any, fn: Callable[[Any, Unpack[Ts]], R], /, *args: *Ts, **options: Unpack[FunctionStepOptions]
+    ) -> Awaitable[R]: ...
+    def transaction(self, session: Any, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Any:  # type: ignore[misc]
+        """Call `fn(session, *args)` exactly once, in a transaction of your own database that also records its result.
+
+        The transaction has a row of the table `treadle_steps`, which is created on first use. After a crash, also between its
+        commit and the engine's, the recorded result is returned and `fn` is not called. If `fn` raises, nothing is committed.
+        `session` is a connection, a session, an engine or a pool of SQLAlchemy, Django, asyncpg, psycopg or sqlite3 (PostgreSQL or
+        SQLite) without an open transaction, or a function that opens a connection, such as a `sessionmaker`. With an async driver
+        `fn` is async, with a blocking one a plain `def` that runs in a thread. `fn` must not commit. Options are those of `step`.
+        """
+        from treadle.workers.functions.transaction_operations import TransactionOperation  # most functions have none
+
+        return self._step(partial(TransactionOperation, session), fn, *args, **options)
 
     @overload
     def effect(

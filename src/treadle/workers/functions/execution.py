@@ -6,7 +6,7 @@ The parts of a driver share it. A branch that waits durably is suspended in a fu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import CodeType
@@ -268,6 +268,8 @@ class Runtime:
     """The interceptors of the engine."""
     wrap_in_thread: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda call: call
     """Returns the code of a sync step as it is called in a thread."""
+    record_step: Callable[[Any, Mapping[str, Any], Callable[[Any], str], Callable[[Any], Any] | None], str] | None = None
+    """Executes the code of a transactional step in the user's database, or returns its recorded result."""
 
 
 class FunctionExecution:

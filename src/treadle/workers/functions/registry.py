@@ -185,7 +185,7 @@ IGNORE = "# treadle: ignore"
 AWAITED = frozenset(
     {
         "approval", "call", "continue_as_new", "effect", "external", "first", "gather", "hosted", "sleep", "sleep_until", "start",
-        "step", "update", "wait_for",
+        "step", "transaction", "update", "wait_for",
     }
 )  # fmt: skip
 """The methods of a function's context that do nothing until they are awaited."""

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 
 from greenlet import getcurrent, greenlet
 
@@ -163,6 +163,29 @@ class BlockingFunctionContext(BaseFunctionContext):
     def step(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
         """Call a function once (async on the event loop, sync in a thread), as `FunctionContext.step`, and return its result."""
         return wait(self._operations.step(*args, **kwargs))
+
+    @overload
+    def transaction(
+        self, session: Any, fn: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    def transaction(
+        self,
+        session: Any,
+        fn: Callable[[Any, Unpack[Ts]], Coroutine[Any, Any, R]],
+        /,
+        *args: *Ts,
+        **options: Unpack[FunctionStepOptions],
+    ) -> R: ...
+    @overload
+    def transaction(self, session: Any, fn: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def transaction(
+        self, session: Any, fn: Callable[[Any, Unpack[Ts]], R], /, *args: *Ts, **options: Unpack[FunctionStepOptions]
+    ) -> R: ...
+    def transaction(self, session: Any, fn: Any, /, *args: Any, **options: Any) -> Any:  # type: ignore[misc]
+        """Call `fn(session, *args)` exactly once in your own database, as `FunctionContext.transaction`, and return its result."""
+        return wait(self._operations.transaction(session, fn, *args, **options))
 
     @overload
     def effect(
