@@ -240,6 +240,7 @@ def change(side: Side) -> None:
         side(name, my)
     side("alerts add", my, "--when", "worker_lost", "--to", "https://ops.example.org/hook", "--for", "5m", "--no-resolved")
     side("alerts edit", my, "--for", "10m")
+    side("alerts show", my)
     side("alerts silence", my, "--for", "2h")
     side("alerts test", my, code=6)  # no worker runs
     side("alerts remove", my)

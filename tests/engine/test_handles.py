@@ -215,12 +215,13 @@ def test_signatures_show_every_option(call: str, option: str) -> None:
         assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
-LOOKUPS = ("tasks", "runs", "approvals", "schedules", "watchers")
+LOOKUPS = ("tasks", "runs", "approvals", "schedules", "watchers", "alerts")
 
 
 async def test_find_returns_none_where_get_raises_on_a_store_and_on_a_server(engine: Engine) -> None:
     task, run = await KINDS["task"](engine), await KINDS["function"](engine)
     await engine.schedules.create("nightly", task="double", every=60)
+    await engine.alerts.create("imports", when="run_failed", to="https://ops.example.org/hook")
     async with HttpServer(engine, HttpOptions(port=0, open_access=True)) as server, Client(server.url) as client:
         for api in (engine, client):
             for group in LOOKUPS:
@@ -230,6 +231,7 @@ async def test_find_returns_none_where_get_raises_on_a_store_and_on_a_server(eng
             assert (await api.tasks.find(task)).id == task.id
             assert (await api.runs.find(run.id)).id == run.id
             assert (await api.schedules.find("nightly")).name == "nightly"
+            assert (await api.alerts.find("imports")).when == "run_failed"
 
 
 def test_handles_and_groups_work_without_an_event_loop() -> None:

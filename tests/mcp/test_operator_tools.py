@@ -136,6 +136,7 @@ async def test_runs_are_forked_and_the_store_is_maintained():
 async def test_alerts_are_silenced_and_removed():
     async with at_work(shop_engine()) as call:
         await call("alert_add", name="lost", when="worker_lost", to="https://ops.example.org/hook")
+        assert (await call("alert_show", name="lost"))["when"] == "worker_lost"
         assert (await call("alert_silence", name="lost", lasting=60))["name"] == "lost"
         assert (await call("alert_remove", name="lost"))["name"] == "lost"
 

@@ -127,6 +127,7 @@ COMMANDS = {
     "watchers list": "",
     "watchers show": "watchers",
     "watchers seen": "watchers",
+    "alerts show": "alerts",
     "external list": "",
     "external show": "job_id",
     "external rebuild": "",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, Page
+from treadle.api.contract import ApiRecord, Doc, Lookup, Page
 from treadle.api.options import SECONDS, AlertOptions
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
@@ -128,6 +128,20 @@ RULE = View(
         "firing",
         Column("silenced until", "silenced_until", "time", spare=True),
     ),
+    facts=(
+        "id",
+        "state",
+        Column("when", describe_condition),
+        "to",
+        "firing",
+        Column("lasts", "lasts_for"),
+        Column("repeats", "repeat_for"),
+        "every_for",
+        "resolved",
+        "silenced_until",
+        "task_id",
+        "created_at",
+    ),
     brief=("name", "state", "when", "to", "firing"),
     empty="No alert rules. Add one with `treadle alerts add NAME --when problem --to URL`.",
     changed=lambda rule: (
@@ -151,7 +165,7 @@ ALERT = View(
 )
 
 
-class AlertsApi(Protocol):
+class AlertsApi(Lookup[AlertRule], Protocol):
     """Alert rules and the alerts that they fired."""
 
     @contract.get("/alerts")
@@ -168,6 +182,10 @@ class AlertsApi(Protocol):
     @contract.get("/alert-rules")
     async def rules(self) -> AlertRules:
         """Alert rules, newest first."""
+
+    @contract.get("/alert-rules/{name}")
+    async def get(self, name: RuleName) -> AlertRule:
+        """One alert rule: condition, target, times, and the number of alerts that fire now."""
 
     @contract.post("/alert-rules", Scope.ADMIN, status=201, creates=True)
     async def create(self, name: Annotated[str, Doc("The name", "imports")], **options: Unpack[AlertOptions]) -> AlertRule:

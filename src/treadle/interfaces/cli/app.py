@@ -237,7 +237,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     Branch(
         "alerts",
         "Report problems by webhook, mail or chat, once per cause.",
-        _commands("alerts", "add=create edit list=list_alerts* test silence history=list remove", "commands.triggers"),
+        _commands("alerts", "add=create edit list=list_alerts* show=get test silence history=list remove", "commands.triggers"),
     ),
     Branch(
         "objectives",

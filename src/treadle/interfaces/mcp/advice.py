@@ -85,6 +85,7 @@ TOOLS_OF_COMMANDS = {
     "approvals deny": "approval_decide approval_id decision=deny",
     "alerts list": "alert_list",
     "alerts history": "alert_list",
+    "alerts show": "alert_show name",
     "alerts test": "alert_test name",
     "alerts silence": "alert_silence name",
     "alerts remove": "alert_remove name",

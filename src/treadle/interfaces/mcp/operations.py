@@ -504,6 +504,7 @@ OPERATIONS = (
         "effects.list",
         "List attempts at effects whose outcome is unknown, newest first: the effect may or may not have happened.",
     ),
+    operation("alert_show", "alerts.get"),
     operation(
         "alert_add",
         "alerts.create",
