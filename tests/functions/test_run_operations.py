@@ -381,6 +381,51 @@ async def test_a_retry_repeats_the_failed_steps_and_all_later_ones(scene: Scene,
     assert (await scene.engine.kernel.verify()).problems == ()
 
 
+@pytest.mark.parametrize("earlier", ["", "child", "grandchild"])
+@pytest.mark.parametrize("warm", [COLD, WARM])
+async def test_a_retry_continues_failed_child_runs(scene: Scene, warm: int, earlier: str):
+    """An operator may have retried one of them `earlier`, so that it has completed or failed again."""
+    broken = True
+    executed: list[str] = []
+
+    async def work(name: str) -> str:
+        executed.append(name)
+        if broken and name == "bad":
+            raise ValueError("broken")
+        return name
+
+    @scene.engine.function("grandchild")
+    async def grandchild(payload: dict[str, Any], ctx: Any) -> Any:
+        return [await ctx.step(work, "lowest"), await ctx.step(work, "bad")]
+
+    @scene.engine.function("child")
+    async def child(payload: dict[str, Any], ctx: Any) -> Any:
+        lower = await ctx.start("grandchild")
+        return [await ctx.step(work, "lower"), *await lower.result()]
+
+    @scene.engine.function("f")
+    async def function(payload: dict[str, Any], ctx: Any) -> Any:
+        lower = await ctx.start("child")
+        return [await ctx.step(work, "first"), *await lower.result(), await ctx.step(work, "last")]
+
+    started = await scene.engine.start_function("f")
+    process = scene.process(warm=warm)
+    await process.quiet()
+    runs = {run.workflow: run for run in (await scene.engine.runs.list()).runs}
+    assert {run.state for run in runs.values()} == {"failed"}
+    broken = False
+    executed.clear()
+    if earlier:
+        await scene.engine.runs.retry(runs[earlier].id)
+        await process.quiet()
+    assert (await scene.engine.runs.retry(started.id)).state == "running"
+    await process.quiet()
+    assert await scene.engine.run_result(started) == ["first", "lower", "lowest", "bad", "last"]
+    assert executed == ["bad", "last"]
+    assert {run.id for run in (await scene.engine.runs.list()).runs} == {run.id for run in runs.values()}
+    assert (await scene.engine.kernel.verify()).problems == ()
+
+
 async def test_a_retry_of_a_failed_call_makes_a_new_task(scene: Scene):
     @scene.engine.function("f")
     async def function(payload: dict[str, Any], ctx: Any) -> Any:

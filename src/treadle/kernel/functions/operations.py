@@ -26,6 +26,7 @@ from treadle.kernel.functions.decide import (
     own_task,
     read_request,
     requested,
+    run_message,
     voided,
 )
 from treadle.kernel.functions.service import Functions
@@ -36,6 +37,7 @@ from treadle.kernel.functions.steps import (
     PUBLISHED,
     RESULT,
     START,
+    Recorded,
     check_version,
     failed_beside,
     is_after,
@@ -48,7 +50,7 @@ from treadle.kernel.functions.steps import (
 from treadle.kernel.queue.decide import canceled_error
 from treadle.kernel.queue.engine_tasks import cancel_task, deadline_tasks, find_deadline
 from treadle.kernel.store.committer import Stale
-from treadle.kernel.store.lookups import kept_tags
+from treadle.kernel.store.lookups import current_run, kept_tags
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import (
@@ -234,7 +236,8 @@ class FunctionRuns(Service):
         """Repeat the failed steps of a failed run and continue from there; without any, the function's last part runs again.
 
         The steps are those that the run's error was raised from. An error of which that is not known may be about failures that the
-        code has collected: all failed steps are repeated, and everything after them.
+        code has collected: all failed steps are repeated, and everything after them. A child run that failed is retried as well,
+        so that its completed steps are kept.
         """
         run = await self.functions.get_current(run_id)
         if run.state != RunState.FAILED:
@@ -250,15 +253,15 @@ class FunctionRuns(Service):
             raise Refused(
                 f"The step {failed[0].name} is {failed[0].state}, not failed; repeat it in a new run with `treadle runs fork`."
             )
-        awaited = {
-            step.of for step in failed if step.kind == RESULT
-        }  # a finished child sends no second message: it is started anew
+        awaited = {step.of: await self._find_child(step) for step in failed if step.kind == RESULT}
         again = [
             step
             for step in recorded
             if step.kind not in HIDDEN
-            and (step.id in awaited or any(step is one or is_after(step.place, one.place) for one in failed))
+            and (awaited.get(step.id, run) is None or any(step is one or is_after(step.place, one.place) for one in failed))
         ]
+        repeated = {step.id for step in again}
+        children = [child for start_id, child in awaited.items() if child is not None and start_id not in repeated]
         task = await self.functions.own_task(run.id)
         if task is None or not task.finished:
             raise Refused(f"The run {run.id} has no finished task to retry; start a new run with `treadle runs fork`.")
@@ -266,7 +269,33 @@ class FunctionRuns(Service):
         if again:
             rows.append(PutSteps(run.id, voided(again, run.id, self._value_store), 0))
         rows.append(RunTransition(run.id, "retry", run.state, RunState.RUNNING, actor=actor))
-        return await self._redrive(run, task, actor, rows)
+        for child in children:
+            rows += self._end_of(child)
+        retried = await self._redrive(run, task, actor, rows)
+        for child in children:  # after the run, which receives their ends only while it is live
+            await self._continue_child(child, actor)
+        return retried
+
+    async def _find_child(self, result: Recorded) -> Run | None:
+        """Return the child run that a step awaits, if it can still complete, or has; others are started anew."""
+        child = await self._store.runs.find(result.task_id or "")
+        child = None if child is None else await current_run(self._store, child)
+        if child is None or child.state == RunState.CANCELED:
+            return None
+        task = await self.functions.own_task(child.id) if child.state == RunState.FAILED else None
+        return None if child.state == RunState.FAILED and task is None else child
+
+    async def _continue_child(self, child: Run, actor: str) -> None:
+        """Retry the child of a retried run if it has failed, or send its end again if it completed while the run was not live."""
+        now = await self.functions.get_current(child.id)
+        if now.state == RunState.FAILED:
+            await self.retry(now.id, actor=actor)
+        elif child.state != RunState.COMPLETED and (rows := self._end_of(now)):
+            await self._committer.submit(Unit(run=RunGuard(now.parent_id or "", None), rows=rows), self._patience)
+
+    def _end_of(self, child: Run) -> tuple[Row, ...]:
+        """Return the message with the result of a completed child run, which its parent may have received before."""
+        return run_message(child, child.state, child.outputs, None, self._value_store) if child.state == RunState.COMPLETED else ()
 
     async def reopen(self, run_id: Ref, *, actor: str = "operator") -> Run:
         """Continue a canceled run after its last recorded step, with its key if that is free; its deadline is removed.
