@@ -132,7 +132,7 @@ RULES: dict[str, tuple[Callable[[Scene, Path], Awaitable[Cure]], dict[str, Any],
     "dead_letters": (FAULTS["dead_letters"], {}, "dead_letters", 1),
     "queue_age": (queue_is_old, {"task_list": "slow", "age": 300}, "slow", 1),
     "trigger_failing": (FAULTS["watcher_failing"], {}, "watcher_failing incoming", 1),
-    "worker_lost": (server_is_lost, {}, "worker_lost", 1),
+    "worker_lost": (server_is_lost, {}, "server_lost", 1),
     "budget_spent": (budget_is_spent, {}, "ask budget_exhausted", 1),
 }
 

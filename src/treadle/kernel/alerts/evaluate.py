@@ -233,7 +233,7 @@ PAGE, PAGES = 1000, 20
 BUDGET_CODE = "budget_exhausted"
 """The error of a run whose budget does not allow the next request to a model."""
 
-_CODES = {TRIGGER_FAILING: ("schedule_failing", "watcher_failing"), WORKER_LOST: ("worker_lost", "server_error")}
+_CODES = {TRIGGER_FAILING: ("schedule_failing", "watcher_failing"), WORKER_LOST: ("server_lost", "server_error")}
 
 Causes = dict[str, FoundCause]
 
