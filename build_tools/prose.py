@@ -9,7 +9,8 @@ instead of sleeping: a sleep is the interval of a `while` loop that waits for a 
 comment that gives the reason.
 
 Texts for users (pages of the dashboard, help, descriptions of the API, documentation) use the words of the field, not those of the
-implementation: see `REJECTED`. Prints one line per violation and exits with 1 if there is any.
+implementation: see `REJECTED`. A line of a template has at most `MAX_TEMPLATE_COLUMNS` characters. Prints one line per violation
+and exits with 1 if there is any.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ RETIRED = {
 _CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL)
 _TEMPLATE = re.compile(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}|<[^>]*>", re.DOTALL)
 _LABEL = re.compile(r"\"([A-Z][^\"{}<>]*)\"")
+MAX_TEMPLATE_COLUMNS = 200
 _TEXTS = {".py", ".sql", ".html", ".js", ".json", ".md", ".afl", ".yaml", ".yml", ".toml"}
 _FOR_CONTRIBUTORS = ("docs/reference/ports.md", "docs/reference/states.md", "docs/explanation", "docs/adr", "docs/glossary.md")
 
@@ -108,6 +110,14 @@ def texts_for_users(root: Path) -> Iterator[tuple[Path, str, int]]:
         shown = path.relative_to(root)
         if not shown.as_posix().startswith(_FOR_CONTRIBUTORS):
             yield shown, _CODE.sub(_blank, path.read_text(encoding="utf-8")), 0
+
+
+def long_template_lines(root: Path) -> Iterator[str]:
+    """Lines of templates that are hard to read and to compare."""
+    for path in sorted((root / "src/treadle/interfaces/web/templates").glob("*.html")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+            if len(line) > MAX_TEMPLATE_COLUMNS:
+                yield f"{path.relative_to(root)}:{number}: break the line inside a tag, or make a macro: {len(line)} characters"
 
 
 def bad_docstrings(path: Path, tree: ast.Module) -> Iterator[str]:
@@ -217,6 +227,7 @@ def violations(root: Path = ROOT) -> Iterator[str]:
                 yield from unexplained_sleeps(shown, tree, text)
     for shown, text, line in texts_for_users(root):
         yield from bad_terms(shown, text, line)
+    yield from long_template_lines(root)
     yield from retired_names(root)
     yield from repeated_classes(root)
 

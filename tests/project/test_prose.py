@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from build_tools.prose import (
+    MAX_TEMPLATE_COLUMNS,
     bad_definitions,
     bad_terms,
     bad_variables,
+    long_template_lines,
     repeated_classes,
     silent_tests,
     texts_for_users,
@@ -44,6 +46,14 @@ def test_templates_help_descriptions_and_documents_are_read_without_their_code(t
         "src/treadle/api/b.py:2",
         "docs/how-to/c.md:4",
     ]
+
+
+def test_long_lines_of_templates_are_rejected(tmp_path: Path):
+    folder = tmp_path / "src/treadle/interfaces/web/templates"
+    folder.mkdir(parents=True)
+    (folder / "a.html").write_text("x" * MAX_TEMPLATE_COLUMNS + "\n" + "x" * (MAX_TEMPLATE_COLUMNS + 1) + "\n")
+    (violation,) = long_template_lines(tmp_path)
+    assert violation.startswith("src/treadle/interfaces/web/templates/a.html:2: ")
 
 
 @pytest.mark.parametrize(

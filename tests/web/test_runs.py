@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
+import msgspec
 import pytest
 from tests.limits import BOUND
 from tests.web.conftest import Visit
 
+from treadle.api.runs import Activity, RunPage
 from treadle.api.steps import StepTime, Timeline, TimeSpan
 from treadle.api.wire import Instant
 from treadle.interfaces.web import runs as pages
 from treadle.interfaces.web.traces import waterfall
+from treadle.model.runs import ActivityKind
+from treadle.model.states import RunState
 
 SHOP = """
 namespace shop {
@@ -20,6 +26,22 @@ namespace shop {
   }
 }
 """
+
+ACTIVITIES = {
+    "running": "running",
+    "waiting_for_approval": "waiting for a person",
+    "waiting_for_signal": "waiting for a signal",
+    "waiting_for_external_job": "waiting for an external job",
+    "waiting_for_child": "waiting for a child run",
+    "retrying": "retrying",
+    "sleeping": "sleeping",
+    "waiting_for_worker": "waiting for a worker",
+    "blocked": "task list default is paused",
+    "waiting_for_task": "waiting for a task",
+    "stuck": "stuck",
+}
+"""The text of each activity in the list of runs; a blocked run shows the reason."""
+TONES = {"pending": "wait", "running": "busy", "paused": "hold", "completed": "good", "failed": "bad", "canceled": "gone"}
 
 
 async def started(visit: Visit, amount: int = 1) -> str:
@@ -32,6 +54,25 @@ async def test_runs_are_listed_counted_and_filtered(visit: Visit):
     assert f"/runs/{run_id}" in page
     assert f"/runs/{run_id}" not in await visit.page("/runs?state=failed")
     assert f"/runs/{run_id}" in await visit.page("/runs?search=Check&kind=workflow")
+
+
+async def test_each_state_and_activity_of_a_run_has_its_own_text(visit: Visit, monkeypatch: pytest.MonkeyPatch):
+    await started(visit)
+    (row,) = (await visit.engine.runs.list()).runs
+    none = {"until": None, "name": None, "id": None, "counts": {}}
+    reason = ACTIVITIES["blocked"]
+    rows = [msgspec.structs.replace(row, id=kind, activity=Activity(kind=kind, text=reason, **none)) for kind in ActivityKind]
+    rows += [msgspec.structs.replace(row, id=f"is-{state}", state=state, activity=None) for state in RunState]
+
+    async def list_runs(*_: object, **__: object) -> RunPage:
+        return RunPage(rows, next_before=None)
+
+    monkeypatch.setattr(type(visit.engine.kernel.run_services.run_operations), "list", list_runs)
+    page = await visit.page("/runs")
+    activities = re.findall(r'<tr id="run-(\w+)">.*?<span class="activity">\s*([^<]*?)\s*</span>', page, re.DOTALL)
+    assert dict(activities[: len(ActivityKind)]) == ACTIVITIES
+    badges = re.findall(r'<tr id="run-is-(\w+)">.*?<span class="badge (\w+)">(\w+)</span>', page, re.DOTALL)
+    assert badges == [(state, TONES[state], state) for state in RunState]
 
 
 async def test_a_run_has_every_view(visit: Visit):

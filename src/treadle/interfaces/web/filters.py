@@ -157,7 +157,7 @@ _TONES = {
     **dict.fromkeys(("failed", "lost", "error", "denied", "blocked", "fail", "firing"), "bad"),
     **dict.fromkeys(("running", "in_progress", "executed"), "busy"),
     **dict.fromkeys(("pending", "new", "todo", "created", "ready"), "wait"),
-    **dict.fromkeys(("paused", "draining", "awaiting_external", "awaiting_approval", "expired", "waiting"), "blocked_by"),
+    **dict.fromkeys(("paused", "draining", "awaiting_external", "awaiting_approval", "expired", "waiting"), "hold"),
     **dict.fromkeys(("canceled", "ignored", "revoked", "stopped", "removed"), "gone"),
 }
 
