@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
@@ -174,3 +175,48 @@ async def test_an_error_at_the_start_stops_the_worker_and_cleans_up(by):
             await engine.worker().__aenter__()
         assert log == ["closed"]
         assert await engine.kernel.store.servers.list_all() == []
+
+
+ORDERS = [
+    "payload, ctx, pool, session",
+    "payload, pool, ctx, session",
+    "pool, payload, session, ctx",
+    "pool, session, payload, ctx",
+    "payload, pool, session",
+    "pool, payload, session",
+    "pool, session, payload",
+    "pool, session",
+    "payload, ctx, /, pool, session",
+    "payload, pool, session, /, ctx",
+    "pool, payload, /, session, ctx",
+    "pool, payload, ctx, *, session",
+    "payload, ctx, *, pool, session",
+    "n: int, pool, ctx, session",
+    "pool, n: int, session",
+    "ctx, pool, n: int, session",
+    "n: int, /, pool, *, session, ctx",
+]
+TYPES = {"payload": Any, "ctx": Any, "n": int, "pool": Pool, "session": Session}
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+@pytest.mark.parametrize("order", ORDERS)
+async def test_dependencies_stand_anywhere_among_the_parameters(order: str, kind: str):
+    engine, received = make(), {}
+    engine.provide(Pool, Pool)
+    engine.provide(Session, Session, scope="task")
+    namespace: dict[str, Any] = {"received": received}
+    exec(f"{'async ' * (kind == 'async')}def code({order}): received.update(locals())", namespace)
+    code = namespace["code"]
+    code.__annotations__ = {name: TYPES[name] for name in inspect.signature(code).parameters}
+    engine.handler("work")(code)
+    async with engine, engine.worker(), asyncio.timeout(BOUND):
+        task = await engine.enqueue("work", {"n": 3})
+        await engine.result(task)
+    names = inspect.signature(code).parameters
+    assert received.keys() == names.keys()
+    assert isinstance(received["pool"], Pool)
+    assert received["session"].pool is received["pool"]
+    assert received.get("payload", {"n": 3}) == {"n": 3}
+    assert received.get("n", 3) == 3
+    assert "ctx" not in names or received["ctx"].task.id == task.id

@@ -191,7 +191,7 @@ class _Wired:
     def __init__(self, dependencies: Dependencies | None, call: Callable[..., Any], needs: Needs) -> None:
         self._dependencies, self._code, self._needs = dependencies, call, needs
         names = dict(needs)
-        signature = inspect.signature(call)
+        self._signature = signature = inspect.signature(call)
         self.__wrapped__ = call
         self.__name__ = getattr(call, "__name__", type(call).__name__)
         self.__qualname__ = getattr(call, "__qualname__", self.__name__)
@@ -215,8 +215,18 @@ class _Wired:
         async with AsyncExitStack() as stack:
             missing = [(name, provider) for name, provider in self._needs if name not in named]
             injected = {name: await _make(provider, instances, stack) for name, provider in missing}
-            returned = self._code(*arguments, **named, **injected)
+            returned = self._call(arguments, named, injected)
             return await returned if isinstance(self, _WiredAsync) else returned
+
+    def _call(self, arguments: tuple[Any, ...], named: dict[str, Any], injected: dict[str, Any]) -> Any:
+        """Call the code; `arguments` are those of its other parameters in their order, wherever the injected ones are."""
+        if not arguments:
+            return self._code(**named, **injected)
+        names = dict(self._needs)
+        injected |= {name: value for name, value in named.items() if name in names}
+        bound = self.__signature__.bind(*arguments, **{name: value for name, value in named.items() if name not in names})
+        call = inspect.BoundArguments(self._signature, bound.arguments | injected)
+        return self._code(*call.args, **call.kwargs)
 
     def __call__(self, /, *arguments: Any, **named: Any) -> Any:
         coroutine = self._run(arguments, named)
