@@ -56,6 +56,29 @@ async def test_events_have_the_namespace_of_live_and_finished_tasks(store):
     assert [namespace for namespace, _, _ in await events_of(store)] == ["elsewhere", "default", "elsewhere"]
 
 
+async def test_changes_by_operators_are_listed_apart_from_those_of_workers(store, clock):
+    worker = "01935b8e-7c3a-7000-8000-000000000000"
+    worked = await put_and_claim(store, owner=worker)
+    await settle(store, worked.claim, fail())
+    await settle(store, seen(await get(store, worked.id)), Redrive("requeue", "ann"))
+    await settle(store, (await claim_one(store, owner=worker)).claim, fail())
+    await put_run(store, START)
+    await clock.advance(MINUTE)
+    half = await store.now()
+    await settle(store, seen(await get(store, worked.id)), Discard("discard", "canceled", "ben"))
+
+    async def changes(before=LAST, actor=None, since=0, until=LAST, limit=10):
+        events = await store.log.list_changes(before, actor, since, until, limit)
+        return [(event.transition.seq, event.namespace, event.transition.actor, event.transition.transition) for event in events]
+
+    (last, *discard), (first, *requeue) = await changes()
+    assert (discard, requeue) == (["default", "ben", "discard"], ["default", "ann", "requeue"])
+    assert [seq for seq, *_ in await changes(limit=1)] == [seq for seq, *_ in await changes(actor="ben")] == [last]
+    assert [seq for seq, *_ in await changes(before=last)] == [seq for seq, *_ in await changes(until=half)] == [first]
+    assert [seq for seq, *_ in await changes(since=half)] == [last]
+    assert await changes(actor="eve") == await changes(limit=0) == []
+
+
 async def test_an_empty_store_has_no_events(store):
     await put_one(store)
     assert (await store.log.list_events(0, LAST, 10), await store.log.find_last_seq()) == ([], 0)

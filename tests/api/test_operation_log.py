@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,13 @@ from tests.mcp.transports import in_request_context
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, ExternalPollingLoop, ExternalProductionHandle
 from treadle.api.events import Event
-from treadle.api.facade import all_calls
+from treadle.api.facade import Api, all_calls
 from treadle.api.flows import SourceText
 from treadle.engine.operations import Operations
 from treadle.interfaces.http.app import make_app
 from treadle.interfaces.web.site import add_pages
 from treadle.model.access import Access, Scope
-from treadle.model.errors import NotFound, Refused
+from treadle.model.errors import InvalidInput, NotFound, Refused
 
 WORK_SCOPES = {Scope.READ, Scope.ENQUEUE, Scope.WORK}
 """Scopes of operations that change nothing, create work (which names its creator), or do it."""
@@ -262,6 +263,89 @@ async def test_every_operation_leaves_an_entry_with_its_actor(scene: Scene):
             missing[name] = "no entry"
     assert missing == {}
     assert not (await scene.engine.kernel.verify()).problems
+
+
+NOT_IN_AUDIT = {"runs_start_from_source", "runs_rerun", "runs_fork", "watchers_look"}
+"""Operations that create work, which names its creator, and one that only makes the engine's task due."""
+
+
+async def test_the_audit_has_every_operation_newest_first(scene: Scene):
+    await scene.engine.enqueue("later", task_list="mail")
+    missing = set()
+    for name, operate in OPERATIONS.items():
+        seq = await scene.engine.kernel.store.log.find_last_seq()
+        await operate(scene)
+        if not [change for change in (await scene.other.events.audit(actor="ada")).changes if change.seq > seq]:
+            missing.add(name)
+    assert missing == NOT_IN_AUDIT
+    page = await scene.other.events.audit(limit=1000)
+    assert [change.seq for change in page.changes] == sorted({change.seq for change in page.changes}, reverse=True)
+    assert {change.actor for change in page.changes} == {"ada", "bob"}
+    pages, before = [], None
+    while not pages or before is not None:
+        part = await scene.other.events.audit(limit=20, before=before)
+        pages, before = pages + part.changes, part.next_before
+    assert pages == page.changes
+    lists = [change for change in pages if change.operation.startswith("lists.")]
+    assert (await scene.other.events.audit(operation="lists", limit=1000)).changes == lists
+    assert (await scene.other.events.audit(actor="eve")).changes == []
+    with pytest.raises(InvalidInput):
+        await scene.other.events.audit(before="seven")
+
+
+UNDONE: dict[str, Callable[[Api], Awaitable[Any]]] = {
+    "lists.pause": lambda api: api.lists.pause("mail"),
+    "lists.resume": lambda api: api.lists.resume("mail"),
+    "lists.drain": lambda api: api.lists.drain("mail"),
+    "lists.set_policy": lambda api: api.lists.set_policy("mail", "ignore"),
+    "lists.limit_key": lambda api: api.lists.limit_key("customer:1", 3),
+    "lists.limit_key_rate": lambda api: api.lists.limit_key_rate("customer:1", 3.0, burst=9),
+    "lists.limit_rate": lambda api: api.lists.limit_rate("mail", "later", 5.0, burst=9),
+    "lists.limit_backlog": lambda api: api.lists.limit_backlog("mail", "later", 5000),
+    "schedules.pause": lambda api: api.schedules.pause("nightly"),
+    "schedules.resume": lambda api: api.schedules.resume("nightly"),
+    "watchers.pause": lambda api: api.watchers.pause("inbox"),
+    "watchers.resume": lambda api: api.watchers.resume("inbox"),
+}
+
+
+async def test_the_undo_of_a_change_restores_the_values_before_it(scene: Scene):
+    await scene.engine.enqueue("later", task_list="mail")
+    await scene.schedule("nightly")
+    await scene.watcher("inbox")
+    api = scene.api
+    for round_limit in (None, 2):  # limits are first set, then changed
+        await api.lists.limit_key("customer:1", round_limit)
+        await api.lists.limit_key_rate("customer:1", round_limit and 1.0, burst=round_limit and 9)
+        await api.lists.limit_rate("mail", "later", round_limit and 1.0, burst=round_limit and 9)
+        for name, change in UNDONE.items():
+            if name.endswith(".resume"):
+                await UNDONE[name.replace("resume", "pause")](api)
+            await change(api)
+            (entry,) = (await api.events.audit(limit=1)).changes
+            assert (entry.operation, entry.undo is None) == (name, False)
+            assert entry.undo is not None
+            await attrgetter(entry.undo.operation)(api)(**entry.undo.arguments)
+            (undone,) = (await api.events.audit(limit=1)).changes
+            assert undone.after is not None
+            assert (undone.before, undone.after.items() & (entry.before or {}).items()) == (
+                entry.after,
+                (entry.before or {}).items(),
+            )
+            if name.endswith(".resume"):
+                await attrgetter(name)(api)(*{"lists": ["mail"], "schedules": ["nightly"], "watchers": ["inbox"]}[name[:-7]])
+
+
+async def test_a_change_without_an_exact_inverse_has_no_undo(scene: Scene):
+    await scene.engine.enqueue("later", task_list="mail")
+    await scene.api.lists.drain("mail")
+    await scene.api.lists.pause("mail")
+    await scene.api.lists.resume("mail")
+    await scene.api.tokens.create("ci", ["read"])
+    assert [(change.operation, change.undo) for change in (await scene.api.events.audit(limit=2)).changes] == [
+        ("tokens.create", None),
+        ("lists.resume", None),
+    ]
 
 
 def entry_of(events: list[Event], operation: str) -> dict[str, Any]:

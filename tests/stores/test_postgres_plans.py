@@ -114,6 +114,9 @@ async def check_events(connection: PostgresConnection) -> None:
     plan = await explain(connection, "log.sql", "list_events", "10", str(2**60), str(BATCH))
     assert plan.indexes("finished") <= {"finished_seq", "finished_pkey"}
     plan.reads_few_rows(10 * BATCH)
+    plan = await explain(connection, "log.sql", "list_changes", str(2**60), "null", "0", str(2**60), str(BATCH))
+    assert (plan.indexes("log"), "finished_changes" in plan.indexes("finished")) == ({"log_changes"}, True)
+    plan.reads_few_rows(10 * BATCH)
     for after_seq in (10, 20_010):  # ends of tasks, and the log
         plan = await explain(connection, "log.sql", "tally", str(after_seq), str(after_seq + BATCH))
         assert plan.indexes("finished") <= {"finished_seq", "finished_pkey"}

@@ -93,6 +93,7 @@ INDEXES = {
         "list_histories": set(),
         "list_takeovers": {"log_takeovers"},
         "list_events": {"finished_seq"},
+        "list_changes": {"log_changes", "finished_changes"},
         "tally": {"finished_seq"},
         "list_ends": {"finished_seq"},
     },

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from datetime import datetime
 from typing import Annotated, Protocol, TypedDict, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, Page
 from treadle.api.tasks import TransitionRecord, describe_data
 from treadle.api.view import Column, View
+from treadle.api.wire import Instant
+from treadle.model.values import Json
 
 
 class EventConditions(TypedDict, total=False):
@@ -20,6 +23,15 @@ class EventConditions(TypedDict, total=False):
     root_id: Annotated[str | None, Doc("Only events of this tree")]
     transition: Annotated[str | None, Doc("Only changes with this name", "succeed")]
     actor: Annotated[str | None, Doc("Only changes by this person or program, such as a token's name", "ada")]
+
+
+class AuditConditions(TypedDict, total=False):
+    """Conditions that a change by an operator must meet."""
+
+    actor: Annotated[str | None, Doc("Only changes by this person or program, such as a token's name", "ada")]
+    operation: Annotated[str | None, Doc("Only this operation, or all of a group such as `lists`", "lists.pause")]
+    since: Annotated[datetime | None, Doc("Only changes at or after this time")]
+    until: Annotated[datetime | None, Doc("Only changes before this time")]
 
 
 class Event(TransitionRecord, frozen=True):
@@ -45,6 +57,45 @@ class EventPage(ApiRecord, frozen=True):
     """Pass it as `after_seq` later to miss nothing: uncommitted events may still appear before `next_after`."""
     more: bool
     """Whether more events exist now. A page scans at most 10,000 changes, so it can be empty without being the last."""
+
+
+class Undo(ApiRecord, frozen=True):
+    """The operation that restores the values before a change."""
+
+    operation: str
+    """Such as `lists.resume`."""
+    arguments: dict[str, Json]
+
+
+class AuditEntry(ApiRecord, frozen=True):
+    """A change by an operator."""
+
+    seq: int
+    """Its number in the log."""
+    at: Instant
+    actor: str
+    """The name of a token, `cli:USER`, or the part of a program that made it."""
+    operation: str
+    """Such as `lists.pause` or `schedules.edit`."""
+    subject: str
+    """The name of what was changed, or its id."""
+    entity: str
+    entity_id: str
+    before: dict[str, Json] | None
+    """The values that changed, or the state."""
+    after: dict[str, Json] | None
+    undo: Undo | None
+    """The operation that undoes it, where one exists; it is safe while the subject has no later change."""
+
+
+class AuditPage(Page, frozen=True):
+    """Changes by operators, newest first."""
+
+    changes: list[AuditEntry]
+    searched: int
+    """The number of changes that were looked at."""
+    complete: bool = True
+    """False if the search stopped before it had `limit` changes or had looked at all: continue after `next_before`."""
 
 
 _PAGES = {
@@ -89,6 +140,27 @@ EVENT = View(
 )
 
 
+_SUBJECTS = {"flows": "/flows/{subject}", "handlers": "/handlers", "lists": "/lists", "store": "/settings/retention"}
+"""Pages of what has no history of its own, by the group of the operation."""
+
+View(
+    AuditEntry,
+    columns=(
+        Column("when", "at", "instant"),
+        Column("by", "actor"),
+        "operation",
+        Column(
+            "subject",
+            link=lambda entry: _PAGES.get(entry.entity) or _SUBJECTS.get(entry.operation.partition(".")[0], ""),
+        ),
+        Column("before", limit=80),
+        Column("after", limit=80),
+        Column("seq", spare=True),
+    ),
+    empty="No changes.",
+)
+
+
 class EventsApi(Protocol):
     """The log of all state changes."""
 
@@ -101,6 +173,16 @@ class EventsApi(Protocol):
         **which: Unpack[EventConditions],
     ) -> EventPage:
         """Events after a number, or the latest ones. Use `/v1/events/stream` to follow new events."""
+
+    @contract.get("/audit")
+    async def audit(
+        self,
+        *,
+        limit: Annotated[int, Doc("Page size, up to 1000", 50)] = 50,
+        before: Annotated[str | None, Doc("`next_before` of the previous page")] = None,
+        **which: Unpack[AuditConditions],
+    ) -> AuditPage:
+        """Changes by operators and tokens, newest first, with the values before and after."""
 
     def follow(
         self,

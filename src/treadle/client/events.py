@@ -30,10 +30,13 @@ class RemoteEvents(EventsApi):
         self._http = http
         self._url = url
         self._send = send
-        (self._call,) = calls_of("events", EventsApi)
+        self._calls = {call.name: call for call in calls_of("events", EventsApi)}
 
     async def list(self, **options: Any) -> Any:
-        return await self._send(self._call, self._call.signature.bind(self, **options).arguments)
+        return await self._send(self._calls["list"], options)
+
+    async def audit(self, **options: Any) -> Any:
+        return await self._send(self._calls["audit"], options)
 
     async def follow(self, *, after_seq: int | None = None, **which: str | None) -> AsyncGenerator[Event, None]:
         """Yield new events, each once, reconnecting after a lost connection. Raises the error that the server returns."""

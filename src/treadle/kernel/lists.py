@@ -152,7 +152,8 @@ class Lists(Service):
         burst = check_rate(rate, burst)
         per_second = None if rate is None else float(rate)
         after = {"rate": per_second, "burst": burst}
-        entry = operation_entry(self._core, "lists.limit_key_rate", key, actor, await self._limit_of(key, *after), after)
+        before = await self._limit_of(key, *after)
+        entry = operation_entry(self._core, "lists.limit_key_rate", key, actor, before, after, whole=True)
         queues = await self._store.operators.set_key_rate(self._namespace, key, per_second, burst, entry)
         self._done(f"rate of key {key}: {Bucket(rate=rate, burst=burst).rate_text}", actor, queues)
         await self._store.notify((LATER,))  # a waker that sleeps for long learns of the next start
@@ -232,7 +233,7 @@ class Lists(Service):
         """Return the entry of the log about new settings of a queue."""
         (rule,) = [rule for rule in await self._store.operators.list_queue_rules() if rule.queue_id == queue_id]
         before = {name: getattr(rule, name) for name in after}
-        return operation_entry(self._core, operation, f"{rule.queue.task_list}/{rule.queue.name}", actor, before, after)
+        return operation_entry(self._core, operation, f"{rule.queue.task_list}/{rule.queue.name}", actor, before, after, whole=True)
 
     def _done(self, act: str, actor: str, queue_ids: tuple[int, ...]) -> None:
         self._emit(Operated(act, actor))

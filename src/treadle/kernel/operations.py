@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from treadle.api.events import AuditEntry, Undo
+from treadle.api.wire import record_of
 from treadle.kernel.core import Core
+from treadle.kernel.store.queries import TransitionEvent
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Row, Unit
 from treadle.model.records import Record
-from treadle.model.states import OPERATION
-from treadle.model.values import encode
+from treadle.model.states import ALERT_RULE, DECLARATIONS, EXTERNAL, OPERATION
+from treadle.model.values import decode_or_error, encode
 
 
 def operation_entry(
@@ -25,11 +28,17 @@ def operation_entry(
     actor: str,
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
+    *,
+    whole: bool = False,
 ) -> tuple[Row, ...]:
-    """Return the rows of an entry about an operation, such as `lists.pause`, on its subject."""
+    """Return the rows of an entry about an operation, such as `lists.pause`, on its subject.
+
+    The entry has the values that differ; `whole`: all, because they are one setting.
+    """
     state = OPERATION.initial
     record = Record(id=core.ids.new_id(), namespace=core.namespace, entity=OPERATION.entity, state=state)
-    data = encode({"operation": operation, "subject": subject, **difference(before, after)})
+    values = {"before": before, "after": after} if whole else difference(before, after)
+    data = encode({"operation": operation, "subject": subject, **values})
     return PutRecord(record), ChangeRecord(record.id, 0, "{}", "perform", state, state, ended=True, actor=actor, data=data)
 
 
@@ -47,3 +56,48 @@ def difference(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
         for when, values in (("before", before), ("after", after))
         if values is not None
     }
+
+
+_GROUPS = {ALERT_RULE.entity: "alerts", EXTERNAL.entity: "external_jobs", DECLARATIONS.entity: "declarations"}
+_LIST_SETTINGS = {"paused": "lists.pause", "accepting": "lists.drain"}
+_SWITCHES = {
+    f"{group}.{act}": f"{group}.{other}"
+    for group in ("schedules", "watchers")
+    for act, other in (("pause", "resume"), ("resume", "pause"))
+}
+
+
+def audit_entry(event: TransitionEvent) -> AuditEntry:
+    """Return the public record of a change by an operator."""
+    row, data = event.transition, decode_or_error(event.transition.data)
+    values = data if isinstance(data, dict) else {}
+    if row.entity == OPERATION.entity:
+        operation, subject = str(values.get("operation", "")), str(values.get("subject", ""))
+    else:
+        operation, subject = f"{_GROUPS.get(row.entity, row.entity + 's')}.{row.transition}", event.name or row.entity_id
+    before, after = values.get("before"), values.get("after")
+    if row.from_state != row.to_state and not (before or after):
+        before, after = {"state": row.from_state}, {"state": row.to_state}
+    undo = _undo(operation, subject if row.entity == OPERATION.entity else row.entity_id, before or {})
+    return record_of(AuditEntry, row, operation=operation, subject=subject, before=before, after=after, undo=undo)
+
+
+def _undo(operation: str, subject: str, before: Mapping[str, Any]) -> Undo | None:
+    """Return the operation that restores the values before another one, if one does exactly that."""
+    if operation in _SWITCHES and before:
+        return Undo(_SWITCHES[operation], {"name": subject})
+    if operation in ("lists.pause", "lists.drain") and before:
+        return Undo("lists.resume", {"task_list": subject})
+    if operation == "lists.resume" and len(before) == 1:
+        return Undo(_LIST_SETTINGS[next(iter(before))], {"task_list": subject})
+    task_list, _, name = subject.partition("/")
+    match operation:
+        case "lists.limit_key" | "lists.limit_key_rate":
+            target = {"key": subject}
+        case "lists.limit_rate" | "lists.limit_backlog" if "/" not in name:
+            target = {"task_list": task_list, "name": name}
+        case "lists.set_policy":
+            target = {"task_list": subject}
+        case _:
+            return None
+    return Undo(operation, {**target, **before}) if before else None

@@ -159,6 +159,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "commands.history:events",
         "Show the last events, or those after one; with --follow, print each new event as one line (or JSON object).",
     ),
+    Leaf("audit", "events.audit", "Show the changes by operators and tokens, newest first, with the values before and after."),
     Leaf(
         "stream",
         "commands.history:stream",

@@ -20,6 +20,7 @@ TOOLS_OF_COMMANDS = {
     "status": "system_status",
     "workers": "worker_abilities",
     "events": "event_list",
+    "audit": "audit_list",
     "signal": "run_signal run_id name",
     "enqueue": "task_enqueue name",
     "submit": "run_start flow",

@@ -487,6 +487,7 @@ OPERATIONS = (
         answer=OBJECTIVE,
     ),
     operation("event_list", "events.list", "State changes of tasks, runs and all other entities, with their actors."),
+    operation("audit_list", "events.audit", "Changes by operators and tokens, newest first, with values before and after."),
     operation(
         "trace_show",
         "traces.get",

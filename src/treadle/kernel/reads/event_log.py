@@ -10,14 +10,16 @@ from collections.abc import AsyncGenerator
 from typing import Unpack
 
 from treadle.api import events as api
-from treadle.api.events import EventConditions, EventPage
+from treadle.api.events import AuditConditions, AuditEntry, AuditPage, EventConditions, EventPage
 from treadle.api.wire import record_of
 from treadle.kernel.core import Service
+from treadle.kernel.operations import audit_entry
 from treadle.kernel.reads.events import GIVE_UP_FOR, Events, canonical, fits
 from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TransitionEvent
 from treadle.model.access import Access, Scope
+from treadle.model.clock import instant
 from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Transition
 from treadle.model.values import decode_or_error
@@ -37,6 +39,26 @@ class EventLog(Service):
         if after_seq is None:
             return await _last_page(self._store, self._namespace, canonical(which), limit)
         return await _page_after(self._store, self._namespace, canonical(which), after_seq, limit)
+
+    async def audit(self, *, limit: int = 50, before: str | None = None, **which: Unpack[AuditConditions]) -> AuditPage:
+        """Return a page of changes by operators, newest first."""
+        check_limit(limit)
+        actor, operation, since, until = which.get("actor"), which.get("operation"), which.get("since"), which.get("until")
+        span = 0 if since is None else instant(since, "since"), LAST_SEQ if until is None else instant(until, "until")
+        changes: list[AuditEntry] = []
+        position, searched, batch = _read_cursor(before), 0, max(limit + 1, 250)
+        while searched < SCAN_LIMIT:
+            events = await self._store.log.list_changes(position, actor, *span, batch)
+            for event in events:
+                if len(changes) == limit:
+                    return AuditPage(changes, searched, next_before=str(position))
+                position, searched = event.transition.seq, searched + 1
+                change = audit_entry(event)
+                if event.namespace == self._namespace and operation in (None, change.operation, change.operation.partition(".")[0]):
+                    changes.append(change)
+            if len(events) < batch:
+                return AuditPage(changes, searched, next_before=None)
+        return AuditPage(changes, searched, complete=False, next_before=str(position))
 
     async def follow(
         self, *, after_seq: int | None = None, access: Access | None = None, **which: Unpack[EventConditions]
@@ -85,6 +107,14 @@ async def _last_page(store: Store, namespace: str, which: EventConditions, limit
         if len(transitions) >= limit or until <= 0:
             break
     return _page(transitions[-limit:], last, last, more=False)
+
+
+def _read_cursor(before: str | None) -> int:
+    if before is None:
+        return LAST_SEQ
+    if not (before.isascii() and before.isdecimal() and len(before) < 19):
+        raise InvalidInput(f"before must be the cursor of a page, not {before[:100]!r}.")
+    return int(before)
 
 
 def _check(after_seq: int, limit: int) -> None:

@@ -454,6 +454,17 @@ class LogStore(ReadPort):
         rows = await self._database.fetch("list_events", after_seq=after_seq, until_seq=until_seq, limit=max(limit, 0))
         return [TransitionEvent(namespace, _decode_transition(transition)) for namespace, transition in rows]
 
+    async def list_changes(self, before_seq: int, actor: str | None, since: int, until: int, limit: int) -> list[TransitionEvent]:
+        """Return the last `limit` changes by operators below a seq, at or after `since` and before `until`, the last one first.
+
+        Their actor is not an id, as that of a worker is. Decisions about approvals are listed once, without their tasks; the
+        starts of runs and the ends of the engine's own tasks are not listed.
+        """
+
+        values = {"before_seq": before_seq, "actor": actor, "since": since, "until": until, "limit": max(limit, 0)}
+        rows = await self._database.fetch("list_changes", **values)
+        return [TransitionEvent(namespace, _decode_transition(transition), name) for namespace, transition, name in rows]
+
     async def find_last_seq(self) -> int:
         """Return the last seq assigned to a transition, committed or not."""
         ((seq,),) = await self._database.fetch("find_last_seq")

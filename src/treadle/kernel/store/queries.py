@@ -135,6 +135,8 @@ class TransitionEvent(msgspec.Struct, frozen=True):
 
     namespace: str | None
     transition: Transition
+    name: str | None = None
+    """The name of its record, where changes by operators are listed."""
 
 
 class TaskFilter(msgspec.Struct, frozen=True):

@@ -93,6 +93,43 @@ left join runs on found.namespace is null and runs.id = any (array[found.entity_
 left join records on found.namespace is null and records.id = found.entity_id
 order by found.seq;
 
+-- name: list_changes(before_seq, actor, since, until, limit) on lists
+-- List the last $5 changes by operators, by the actor $2 and between two instants, before the seq $1 as JSON, the last one first.
+select coalesce(tasks.namespace, finished.namespace, runs.namespace, records.namespace), row_to_json(changes)::text, records.name
+from (
+  select *
+  from (
+    (
+      select seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+        data
+      from log
+      where actor not like '________-____-____-____-____________' and transition <> 'start'
+        and (entity <> 'task' or transition not in ('approve', 'deny'))
+        and seq < $1::bigint and at >= $3::bigint and at < $4::bigint and ($2::text is null or actor = $2::text)
+      order by seq desc
+      limit $5::bigint
+    )
+    union all
+    (
+      select seq, finished_at, 'task', id, version, transition, from_state, state, actor, claim_version, run_id, root_id, trace_id,
+        error
+      from finished
+      where actor not like '________-____-____-____-____________' and transition not in ('approve', 'deny')
+        and seq < $1::bigint and finished_at >= $3::bigint and finished_at < $4::bigint and ($2::text is null or actor = $2::text)
+        and queue_id not in (select id from queues where task_list = 'engine')
+      order by seq desc
+      limit $5::bigint
+    )
+  ) as either
+  order by seq desc
+  limit $5::bigint
+) as changes
+left join tasks on tasks.id = any (array[changes.entity_id])
+left join finished on finished.id = any (array[changes.entity_id])
+left join runs on runs.id = any (array[changes.entity_id])
+left join records on records.id = changes.entity_id
+order by changes.seq desc;
+
 -- name: find_last_seq() on hot
 -- Return the last assigned seq, committed or not.
 select case when is_called then last_value else 0 end from treadle_seq;

@@ -81,6 +81,47 @@ from (
   limit :limit
 );
 
+-- name: list_changes
+-- List the last changes by operators before a seq as JSON, the last one first, with the namespaces and names of their entities.
+with changes as materialized (
+  select * from (
+    select seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+      data
+    from log indexed by log_changes
+    where actor not like '________-____-____-____-____________' and transition <> 'start'
+      and (entity <> 'task' or transition not in ('approve', 'deny'))
+      and seq < :before_seq and at >= :since and at < :until and (:actor is null or actor = :actor)
+    order by seq desc
+    limit :limit
+  )
+  union all
+  select * from (
+    select seq, finished_at, 'task', id, version, transition, from_state, state, actor, claim_version, run_id, root_id, trace_id,
+      error
+    from finished indexed by finished_changes
+    where actor not like '________-____-____-____-____________' and transition not in ('approve', 'deny')
+      and seq < :before_seq and finished_at >= :since and finished_at < :until and (:actor is null or actor = :actor)
+      and queue_id not in (select id from queues where task_list = 'engine')
+    order by seq desc
+    limit :limit
+  )
+  order by seq desc
+  limit :limit
+)
+select
+  coalesce(
+    (select namespace from tasks where id = c.entity_id),
+    (select namespace from finished where id = c.entity_id),
+    (select namespace from runs where id = c.entity_id),
+    (select namespace from records where id = c.entity_id)
+  ),
+  json_object('seq', c.seq, 'at', c.at, 'entity', c.entity, 'entity_id', c.entity_id, 'version', c.version, 'transition',
+    c.transition, 'from_state', c.from_state, 'to_state', c.to_state, 'actor', c.actor, 'claim_version', c.claim_version,
+    'run_id', c.run_id, 'root_id', c.root_id, 'trace_id', c.trace_id, 'data', c.data),
+  (select name from records where id = c.entity_id)
+from changes as c
+order by c.seq desc;
+
 -- name: find_last_seq
 -- Return the last assigned seq.
 select value from seqs where name = 'transition';

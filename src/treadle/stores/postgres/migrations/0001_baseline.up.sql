@@ -183,6 +183,8 @@ create index finished_rest_created on finished_rest (created_at, id);
 create index finished_rest_error on finished_rest (namespace, created_at, id) where error is not null;
 create index finished_rest_words on finished_rest using gin (treadle_words(error)) where error is not null;
 create index finished_rest_trace on finished_rest (trace_id) where root_id = id and trace_id is not null;
+create index finished_rest_changes on finished_rest (seq)
+  where actor not like '________-____-____-____-____________' and transition not in ('approve', 'deny');
 
 -- Partitioned by the time in the ids, so that retention drops tables instead of deleting rows. The pruning task bounds the first
 -- partition later, beside running workers, and adds partitions for new ids. Ids are UUIDv7, and derived ids have the time of their
@@ -198,6 +200,8 @@ create index finished_created on finished (created_at, id);
 create index finished_error on finished (namespace, created_at, id) where error is not null;
 create index finished_words on finished using gin (treadle_words(error)) where error is not null;
 create index finished_trace on finished (trace_id) where root_id = id and trace_id is not null;
+create index finished_changes on finished (seq)
+  where actor not like '________-____-____-____-____________' and transition not in ('approve', 'deny');
 alter table finished attach partition finished_rest for values from (minvalue) to (maxvalue);
 
 -- The first partition of the log. A seq is unique in each partition, and comes from one sequence; an index of the parent would have
@@ -221,10 +225,17 @@ create table log_rest (
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05,
   autovacuum_analyze_scale_factor = 0.05);
 create index log_rest_takeovers on log_rest (run_id, seq) where transition = 'expire';
+-- Changes by operators: workers act under their ids, which no token can have as its name.
+create index log_rest_changes on log_rest (seq)
+  where actor not like '________-____-____-____-____________' and transition <> 'start'
+    and (entity <> 'task' or transition not in ('approve', 'deny'));
 
 create table log (like log_rest including defaults including constraints including storage) partition by range (entity_id);
 alter table log add constraint log_entity_id_version_key unique (entity_id, version);
 create index log_takeovers on log (run_id, seq) where transition = 'expire';
+create index log_changes on log (seq)
+  where actor not like '________-____-____-____-____________' and transition <> 'start'
+    and (entity <> 'task' or transition not in ('approve', 'deny'));
 alter table log attach partition log_rest for values from (minvalue) to (maxvalue);
 
 create table registered_servers (

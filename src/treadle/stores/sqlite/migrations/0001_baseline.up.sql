@@ -145,6 +145,8 @@ create index finished_failed_queue on finished (queue_id, seq, run_id, fingerpri
   '';
 create index finished_created on finished (created_at, id);
 create index finished_trace on finished (trace_id) where root_id = id and trace_id is not null;
+create index finished_changes on finished (seq)
+  where actor not like '________-____-____-____-____________' and transition not in ('approve', 'deny');
 
 create table log (
   seq integer primary key,
@@ -164,6 +166,10 @@ create table log (
   unique (entity_id, version)
 ) strict;
 create index log_takeovers on log (run_id, seq) where transition = 'expire';
+-- Changes by operators: workers act under their ids, which no token can have as its name.
+create index log_changes on log (seq)
+  where actor not like '________-____-____-____-____________' and transition <> 'start'
+    and (entity <> 'task' or transition not in ('approve', 'deny'));
 
 create table servers (
   id text primary key,
