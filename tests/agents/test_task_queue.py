@@ -23,7 +23,7 @@ def test_claim_task_must_move_exactly_one_task_from_pending_to_running_and_retur
     assert states == [TaskState.PENDING, TaskState.PENDING, TaskState.RUNNING]
 
 
-def test_claim_task_must_return_none_when_nothing_matches(persistence):
+def test_claim_task_must_return_none_when_no_task_matches(persistence):
     assert persistence.claim_task(["billing.Pay"]) is None
     add(persistence, "billing.Other")
     assert persistence.claim_task(["billing.Pay"]) is None

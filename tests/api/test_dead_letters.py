@@ -33,7 +33,7 @@ async def test_dead_letters_are_paged_grouped_and_shown(scene: Scene):
     assert (await scene.api.dead_letters.list(fingerprint="other")).letters == []
 
 
-async def test_a_dry_run_counts_matches_and_changes_nothing(scene: Scene):
+async def test_a_dry_run_counts_matches_without_a_change(scene: Scene):
     await fail(scene, 2)
     for act in (scene.api.dead_letters.retry, scene.api.dead_letters.discard):
         told = await act(name="fail", dry_run=True)

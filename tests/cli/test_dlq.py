@@ -58,7 +58,7 @@ def test_dead_letters_are_listed_from_the_last_and_grouped_by_cause(treadle: Tre
     assert letters[0] in treadle("dlq", "list", "--code", "spoiled").out
 
 
-def test_a_dry_run_counts_matches_and_changes_nothing(treadle: Treadle, letters: list[str]):
+def test_a_dry_run_counts_matches_without_a_change(treadle: Treadle, letters: list[str]):
     for act in ("retry", "discard"):
         told = treadle.json("dlq", act, "--code", "spoiled", "--dry-run")
         assert (told["matched"], told["done"], told["dry_run"]) == (3, 3, True)

@@ -54,7 +54,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("arguments", "code", "error", "message"), BAD, ids=lambda value: str(value)[:60])
-def test_bad_input_is_refused_with_a_code_and_changes_nothing(treadle: Treadle, arguments, code, error, message):
+def test_bad_input_is_refused_with_a_code_without_a_change(treadle: Treadle, arguments, code, error, message):
     (treadle.folder / "large.json").write_text(json.dumps({"x": "y" * 2_000_000}))
     (treadle.folder / "broken.py").write_text("1 / 0")
     (treadle.folder / "twins.py").write_text("from treadle import Engine\none, two = Engine(), Engine()")

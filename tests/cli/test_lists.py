@@ -83,7 +83,7 @@ BAD = [
 ]
 
 
-def test_invalid_input_is_reported_and_changes_nothing(treadle: Treadle):
+def test_invalid_input_is_reported_without_a_change(treadle: Treadle):
     treadle.json("enqueue", "greet")
     before = treadle.json("lists", "list")
     for arguments, code in BAD:

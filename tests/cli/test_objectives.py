@@ -84,7 +84,7 @@ BAD = [
 ]
 
 
-def test_invalid_input_is_reported_and_changes_nothing(treadle: Treadle):
+def test_invalid_input_is_reported_without_a_change(treadle: Treadle):
     add(treadle, "Do it")
     for arguments, code, error in BAD:
         refused = treadle("objectives", *arguments, "--json")

@@ -349,7 +349,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("arguments", "code", "error", "message"), WRONG, ids=lambda value: str(value)[:60])
-def test_bad_input_is_refused_with_a_code_and_changes_nothing(tea: Treadle, arguments, code, error, message):
+def test_bad_input_is_refused_with_a_code_without_a_change(tea: Treadle, arguments, code, error, message):
     (tea.folder / "latin.afl").write_bytes("facet Größe()".encode("latin-1"))
     said = tea(*arguments, "--json")
     assert (said.code, said.out) == (code, "")

@@ -121,7 +121,7 @@ async def test_a_run_continues_on_another_worker_after_a_crash_while_advancing(s
 
 
 @pytest.mark.parametrize("point", OPERATOR_POINTS)
-async def test_a_cancel_by_a_crashed_operator_is_all_or_nothing(scene: Scene, point: str) -> None:
+async def test_a_cancel_by_a_crashed_operator_is_atomic(scene: Scene, point: str) -> None:
     task = await scene.engine.enqueue("note")
     operator = scene.start("operator", "--task", task.id, "--crash-at", point)
     assert await operator.ended() == KILLED

@@ -63,7 +63,7 @@ async def test_two_schedulers_share_the_ticks(scene: Scene) -> None:
     await each_fired_once(scene, made.id)
 
 
-async def test_an_edit_by_a_crashed_operator_is_all_or_nothing(scene: Scene) -> None:
+async def test_an_edit_by_a_crashed_operator_is_atomic(scene: Scene) -> None:
     made = await scene.engine.schedules.create("tidy", every=3600, task="note")
     worker = scene.start("scheduler", "--crash-at", "operate.before_commit")
     assert await worker.ended() == KILLED

@@ -131,7 +131,7 @@ def test_services_wait_for_the_migration_and_have_the_time_to_drain():
     assert all(port.startswith("127.0.0.1:") for service in services.values() for port in service.get("ports", []))
 
 
-def test_secrets_are_files_and_nothing_else():
+def test_secrets_are_files_only():
     for service in COMPOSE["services"].values():
         for name, value in service["environment"].items():
             assert not re.search(r"PASSWORD$|SECRET$|_STORE$|TOKEN$", name), name

@@ -527,7 +527,7 @@ async def test_keys_make_enqueueing_idempotent(coordinator):
 # --- bad input ---
 
 
-async def test_bad_input_is_refused_and_stores_nothing(coordinator):
+async def test_bad_input_is_refused_and_not_stored(coordinator):
     for bad in ("deleted", "", None):
         with pytest.raises(InvalidInput, match="is not a job status"):
             await coordinator.update_status(NOBODY, bad)

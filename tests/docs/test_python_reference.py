@@ -83,7 +83,7 @@ def test_members_that_a_page_hides_exist():
                 assert flag[2:] in members(cls) or flag == " -__init__", f"{path}{flag}"
 
 
-def test_a_block_has_signature_docstring_and_members_and_repeating_it_changes_nothing():
+def test_a_block_has_signature_docstring_and_members_and_is_idempotent():
     text = "<!-- python: treadle.Winner fields -->\n<!-- /python -->\n"
     filled = with_python(text)
     assert "## `Winner`" in filled

@@ -124,7 +124,7 @@ async def test_the_reaction_ask_waits_for_a_person(scene: Scene, way: str, answe
 
 
 @pytest.mark.parametrize("edits", [{"respons": 7}, {"response": 7, "note": 1}, {"request": 7}, {}])
-async def test_an_edit_without_meaning_is_refused_and_repeats_nothing(edits: dict[str, Any]):
+async def test_an_invalid_edit_is_refused_without_a_repeated_call(edits: dict[str, Any]):
     calls: list[int] = []
     async with make_engine("memory://") as engine:
 

@@ -77,7 +77,7 @@ def test_leaving_stops_the_worker_and_the_thread(engine: Engine) -> None:
         e.enqueue("echo")
 
 
-def test_an_engine_that_was_never_entered_costs_nothing(engine: Engine) -> None:
+def test_calls_on_an_engine_that_was_never_entered_raise_not_open(engine: Engine) -> None:
     face = engine.blocking()
     with pytest.raises(NotOpen):
         face.tasks.get("x")

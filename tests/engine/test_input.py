@@ -61,7 +61,7 @@ BAD_TASKS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("what", BAD_TASKS)
-async def test_a_bad_task_is_refused_with_a_code_and_nothing_is_stored(engine: Engine, what: str) -> None:
+async def test_a_bad_task_is_refused_with_a_code_and_not_stored(engine: Engine, what: str) -> None:
     bad, code = BAD_TASKS[what]
     arguments = {"name": "fine"} | bad
     with pytest.raises(TreadleError) as refused:

@@ -85,7 +85,7 @@ workflow W(xs: [Json]) => (all: [Json] = []) andThen foreach x in $.xs failFast 
 """
 
 
-def test_after_a_failed_item_nothing_new_starts_and_running_steps_end() -> None:
+def test_after_a_failed_item_no_new_step_starts_and_running_steps_end() -> None:
     run = start(FAST, {"xs": [1, 2, 3]})
     err(run, "W[1].a")
     assert (run.status, waiting(run)) == (RunState.RUNNING, {"W[0].a", "W[2].a"})

@@ -57,7 +57,7 @@ def test_finishing_a_step_that_is_not_waiting_is_ignored_with_a_reason() -> None
     assert run.row("W.a").returns == {"r": 1}
 
 
-def test_an_event_for_a_block_or_for_nothing_is_ignored() -> None:
+def test_an_event_for_a_block_or_an_unknown_step_is_ignored() -> None:
     run = start(n=1)
     assert "is not waiting" in run.apply(Finished(run.row("W/block-0").id)).ignored[0].reason
     assert run.apply(Finished(run.run.id)).ignored[0].reason == "there is no such step"
@@ -195,7 +195,7 @@ def test_a_users_map_that_looks_like_a_step_reference_is_only_a_map() -> None:
     assert run.outputs == {"x": "F"}
 
 
-def test_a_step_reference_to_nothing_is_an_error() -> None:
+def test_a_reference_to_an_unknown_step_is_an_error() -> None:
     source = "workflow W(n: Json) => (x: Json) andThen { yield W(x = $.n.r) }"
     run = start(source, n={"$step": start(n=1).run.id, "facet": "F"})
     assert run.error is not None

@@ -62,7 +62,7 @@ def test_arithmetic_and_literals(expression: str, expected: Any) -> None:
         ({"k": [1.5]}, '{"k": [1.5]}'),
     ],
 )
-def test_concatenation_writes_null_as_nothing_and_containers_as_json(value: Any, expected: str) -> None:
+def test_concatenation_writes_null_as_an_empty_string_and_containers_as_json(value: Any, expected: str) -> None:
     assert value_of('"" ++ $.a', a=value) == expected
 
 

@@ -81,7 +81,7 @@ def test_an_endless_recursion_with_growing_values_stops_the_run() -> None:
     assert run.writes < 200
 
 
-def test_a_stopped_run_keeps_its_stored_rows_and_requests_nothing() -> None:
+def test_a_stopped_run_keeps_its_stored_rows_and_requests_no_tasks() -> None:
     source = """
     event facet E(n: Long)
     facet A(n: Long) andThen { e = E(n = $.n) a = A(n = $.n + 1) b = A(n = $.n + 2) }

@@ -360,7 +360,7 @@ def test_a_default_is_readable_in_scripts_and_catches_and_a_yield_replaces_it() 
     assert run_workflow(source, "W", handlers=handlers) == {"a": 4, "b": 5, "c": 8, "f": 5}
 
 
-def test_a_default_without_a_value_fails_only_if_nothing_else_gives_one() -> None:
+def test_a_default_without_a_value_fails_only_if_no_yield_has_one() -> None:
     source = """
     event facet E(n: Long = 0) => (a: Long = 1 %% $.n) andThen { %s }
     workflow W() => (x: Long) andThen { e = E() yield W(x = e.a) }

@@ -327,7 +327,7 @@ def test_a_group_keeps_its_exceptions() -> None:
         "x",
     ],
 )
-def test_a_stored_name_imports_nothing_and_adds_no_class_but_a_loaded_exception(name: str) -> None:
+def test_a_stored_name_imports_no_module_and_adds_no_class_but_a_loaded_exception(name: str) -> None:
     from treadle.workers.exceptions import revived
 
     report = TaskFailed("id", "code", "message")

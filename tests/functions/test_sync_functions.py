@@ -216,7 +216,7 @@ async def test_the_winner_of_a_first_finishes_its_function_and_losers_clean_up(s
 
 
 @pytest.mark.parametrize("warm", [0, 1000])
-async def test_eviction_stops_the_code_and_records_nothing(scene: Scene, warm: int) -> None:
+async def test_eviction_stops_the_code_without_a_record(scene: Scene, warm: int) -> None:
     cleanups: list[str] = []
 
     @scene.engine.function("f")

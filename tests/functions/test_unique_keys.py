@@ -87,7 +87,7 @@ async def test_a_new_run_starts_after_the_end_of_the_live_one(engine: Engine, pr
     assert (await engine.start("wait", unique_key="k")).created
 
 
-async def test_a_rejected_start_stores_nothing(engine: Engine):
+async def test_a_rejected_start_stores_no_run(engine: Engine):
     first = await engine.start("wait", unique_key="k")
     with raises_code("unique_key_taken", first.id):
         await engine.start("wait", unique_key="k", on_conflict="reject", deadline=60, tags={"a": 1})

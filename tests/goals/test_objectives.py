@@ -485,7 +485,7 @@ class Backwards:
         return stored[::-1]
 
 
-async def test_with_a_codec_nothing_of_an_objective_is_readable_in_the_store(tmp_path: Path):
+async def test_with_a_codec_no_text_of_an_objective_is_readable_in_the_store(tmp_path: Path):
     engine = Engine(f"sqlite:///{tmp_path / 'treadle.db'}", settings=Settings(), codec=Backwards())
     use_topology(engine, tmp_path)
 

@@ -296,7 +296,7 @@ async def test_a_renewal_compares_the_claim_version(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("kind", [READINESS, SCHEDULE, RUN, GATE])
-async def test_a_settle_after_a_lost_claim_changes_nothing(engine: Engine, kind: str) -> None:
+async def test_a_settle_after_a_lost_claim_is_a_no_op(engine: Engine, kind: str) -> None:
     made = await approved(engine)
     results = {RUN: {"content": "ok"}, GATE: OK}
     for earlier in (READINESS, SCHEDULE, RUN, GATE):
@@ -536,7 +536,7 @@ async def test_an_unapproved_objective_does_no_work(url: str, tmp_path: Path) ->
         assert "waits for approval" in trail.why
 
 
-async def test_an_autonomous_reviewer_replaces_the_person_and_changes_nothing_downstream(url: str, tmp_path: Path) -> None:
+async def test_an_autonomous_reviewer_replaces_the_person_with_the_same_result(url: str, tmp_path: Path) -> None:
     async with opened(url, tmp_path, TOPOLOGY + "reviewer: careful\n") as engine:
 
         @engine.handler("do")

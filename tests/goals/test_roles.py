@@ -119,7 +119,7 @@ def test_an_executable_objective_emits_the_event_of_its_status_with_the_task_tha
     ],
     ids=lambda what: f"{what.status}-{len(what.blockers)}-{what.emitted_version}",
 )
-def test_an_objective_that_is_not_executable_or_already_emitted_emits_nothing(what: Objective):
+def test_an_objective_that_is_not_executable_or_already_emitted_emits_no_event(what: Objective):
     decision = decide_readiness(seen(what), (), LATER)
     assert (decision.new, decision.changed, decision.tasks, decision.result["emitted"]) == ([], [], [], False)
 
@@ -165,7 +165,7 @@ def test_a_refusal_by_a_reviewer_leaves_the_objective_new():
     assert decision.changed[0].data == {"approved": False, "reason": "vague"}
 
 
-def test_a_review_changes_nothing_that_is_not_new():
+def test_a_review_of_an_emitted_version_is_a_no_op():
     decision = decide_readiness(seen(objective(emitted_version=1)), (), LATER, {"by": "reader", "approved": True})
     assert decision.changed == []
 
@@ -219,7 +219,7 @@ def test_a_snapshot_is_complete_for_its_instant():
     assert snapshot.prompt == "Do it\n\nIt is done when:\n- fast\n- small"
 
 
-def test_scheduling_a_processed_event_changes_nothing():
+def test_scheduling_a_processed_event_is_a_no_op():
     decision = schedule(objective(), processed=True, processed_reason="SCHEDULED", processed_at=NOW)
     assert (decision.new, decision.changed, decision.tasks) == ([], [], [])
     assert decision.result == {"event_id": event_id_of(ID, 1), "reason": "SCHEDULED", "repeated": True}
@@ -287,7 +287,7 @@ def test_a_failure_is_a_bundle_too_with_the_error_in_its_notes():
     assert made.error == BundleError(code="handler_error", message="no luck")
 
 
-def test_executing_an_executed_workorder_changes_nothing():
+def test_executing_an_executed_workorder_is_a_no_op():
     decision = executed({"n": 2}, status="EXECUTED", executed_at=NOW)
     assert (decision.new, decision.changed, decision.tasks, decision.result["repeated"]) == ([], [], [], True)
 

@@ -138,7 +138,7 @@ async def test_a_token_acts_under_its_name_and_within_its_scopes(stage: Stage):
         assert 'scope="read"' in refused.headers["WWW-Authenticate"]
 
 
-async def test_unauthorized_callers_learn_nothing_about_body_errors(closed: Stage):
+async def test_unauthorized_callers_get_no_details_of_body_errors(closed: Stage):
     secret = await closed.token(Scope.READ)
     async with closed.shown(secret) as client:
         assert (await client.post("/v1/tasks", content=b"no json")).status_code == 403

@@ -126,7 +126,7 @@ async def test_a_repeated_delivery_is_the_same_task_even_after_that_ended(hub: H
     assert reopened.json()["task_id"] != first
 
 
-async def test_a_body_replayed_under_another_delivery_id_creates_nothing(hub: Hub):
+async def test_a_body_replayed_under_another_delivery_id_creates_no_job(hub: Hub):
     first = (await hub.send(OPENED)).json()["task_id"]
     async with AgentCoordinator(hub.engine) as coordinator:
         job = await coordinator.dequeue("worker-1")

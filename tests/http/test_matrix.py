@@ -145,7 +145,7 @@ async def test_a_list_restricted_token_opens_only_routes_that_respect_lists(guar
             assert code != "restricted_token", place
 
 
-async def test_a_session_changes_nothing_without_its_csrf_token(guarded: Stage):
+async def test_a_session_without_its_csrf_token_is_refused(guarded: Stage):
     opened = await guarded.engine.kernel.sessions.open(await guarded.token(Scope.ADMIN))
     changing = [place for place in GUARDED if place.method != "GET"]
     async with guarded.client(Cookie=f"{COOKIE}={opened.cookie}") as client:

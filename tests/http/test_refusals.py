@@ -137,7 +137,7 @@ class Unreachable:
         raise AssertionError("it was called")
 
 
-async def test_a_tool_does_nothing_in_a_list_that_the_token_may_not_use(world: World):
+async def test_a_tool_is_refused_in_a_list_that_the_token_may_not_use(world: World):
     access = Access("ada", frozenset(Scope), task_lists=("mine",))
     context = RequestContext(Operations(world.stage.engine, access), access, start_worker=cast(Any, Unreachable()))
     tools = [tool for tool in TOOLS.values() if "task_list" in tool.input_schema["properties"]]

@@ -40,7 +40,7 @@ def test_routing_finds_the_same_route_as_a_linear_search(method: str, path: str)
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/v1/tasks/x/y/z"), ("GET", "/"), ("GET", ""), ("GET", "/v1/nothing")])
-def test_unknown_paths_match_nothing(method: str, path: str):
+def test_unknown_paths_match_no_route(method: str, path: str):
     assert TABLE.matches(scope(method, path)) == (Match.NONE, {})
 
 

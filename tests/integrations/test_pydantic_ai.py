@@ -334,7 +334,7 @@ async def test_the_budget_stops_the_run_at_its_limit(server: ModelServer) -> Non
     assert budget == Budget(26_000, sum(costs))
 
 
-async def test_a_budget_needs_a_price_and_refused_requests_cost_nothing(server: ModelServer) -> None:
+async def test_a_budget_needs_a_price_and_refused_requests_are_free(server: ModelServer) -> None:
     server.script(status(400), text("Hello."))
     unpriced: Agent[None, str] = Agent(model_of("chat", server.url), name="other", capabilities=[TreadleDurability()])
     assert (await failure_of(make_engine("memory://"), unpriced, budget=1))[0] == "price_unknown"

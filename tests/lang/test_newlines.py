@@ -115,7 +115,7 @@ def test_semicolons_separate_declarations_and_statements() -> None:
     )
 
 
-def test_nothing_at_all_separates_declarations_and_statements() -> None:
+def test_declarations_and_statements_need_no_separator() -> None:
     assert_clean("facet F() facet G() workflow W() andThen { a = F() b = G() yield W() }")
 
 

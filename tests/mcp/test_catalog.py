@@ -167,7 +167,7 @@ def test_every_argument_and_tool_is_explained():
             assert said.get("description"), (tool.name, name)
 
 
-def test_schemas_are_objects_that_need_nothing_outside_them():
+def test_schemas_are_self_contained_objects():
     for tool in TOOLS.values():
         for schema in (tool.input_schema, tool.output_schema):
             assert schema["type"] == "object", tool.name

@@ -55,7 +55,7 @@ async def attempt(source: str, inputs: dict[str, Json], answers: dict[str, Json]
         return ended
 
 
-async def test_a_dry_run_names_each_missing_answer_and_then_returns_the_outputs_and_stores_nothing() -> None:
+async def test_a_dry_run_names_each_missing_answer_and_returns_the_outputs_without_a_run() -> None:
     async with at_work(shop_engine(), Scope.PUBLISH) as call:
         asked = await call("afl_execute_workflow", source=SHOP, inputs={"count": 2}, answers={})
         assert (asked["success"], asked["status"], asked["run_id"]) == (True, "PAUSED", "")

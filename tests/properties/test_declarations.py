@@ -62,7 +62,7 @@ def test_a_manually_set_value_survives_every_start(starts, first, item):
 
 
 @given(st.lists(st.tuples(st.sampled_from(["shop", "desk"]), SETS), max_size=8))
-def test_an_item_has_one_owner_and_another_program_changes_nothing_of_it(starts):
+def test_an_item_has_one_owner_and_another_program_cannot_change_it(starts):
     world = World()
     for program, declared in starts:
         other = "desk" if program == "shop" else "shop"

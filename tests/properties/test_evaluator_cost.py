@@ -79,7 +79,7 @@ def test_retrying_all_steps_of_a_run_reads_level_by_level() -> None:
     assert run.calls <= 6
 
 
-def test_a_foreach_that_yields_nothing_never_loads_its_items() -> None:
+def test_a_foreach_without_yields_never_loads_its_items() -> None:
     source = "event facet Work(n: Json)\nworkflow W(list: Json) andThen foreach x in $.list { w = Work(n = x) }"
     run = StoredRun(compile_program(source), "W")
     run.apply(Started({"list": list(range(300))}))

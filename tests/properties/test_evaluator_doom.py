@@ -165,7 +165,7 @@ def test_retries_of_the_failed_steps_by_name_yield_the_outputs_of_a_run_without_
 @settings(max_examples=examples(16), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(program=st.integers(0, 10**6), schedule=st.integers(0, 10**6))
 @example(program=51343, schedule=0)  # a collected failure leaves a later step without a value
-def test_a_retry_while_the_run_still_fails_loses_nothing(program: int, schedule: int) -> None:
+def test_a_retry_while_the_run_still_fails_loses_no_step(program: int, schedule: int) -> None:
     """The operator retries as soon as the run is known to fail: while tasks are running, and blocks are not expanded."""
     source = write_program(program)
     rng = random.Random(schedule)

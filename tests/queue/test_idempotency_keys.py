@@ -56,7 +56,7 @@ async def test_a_task_key_is_rejected_for_a_different_request_only(engine: Engin
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-async def test_a_batch_with_a_reused_key_stores_nothing(engine: Engine, at: int) -> None:
+async def test_a_batch_with_a_reused_key_stores_no_task(engine: Engine, at: int) -> None:
     (first,) = await engine.enqueue_many([spec()])
     batch = [TaskSpec(name="a.B", payload={"n": n, "big": BIG}, idempotency_key=f"new{n}") for n in range(2)]
     batch.insert(at, spec(payload={"n": 2}))

@@ -273,7 +273,7 @@ async def test_operator_actions_are_emitted_with_their_actor(url: str) -> None:
 # --- bad input ---
 
 
-async def test_invalid_limits_are_rejected_and_change_nothing(engine: Engine) -> None:
+async def test_invalid_limits_are_rejected_without_a_change(engine: Engine) -> None:
     await engine.enqueue("work")
     lists = engine.kernel.lists
     before = await _everything(engine)

@@ -80,7 +80,7 @@ async def test_why_names_the_key_without_room(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("options", [{"limit_key": []}, {"limit_key": ["a", ""]}, {"limit_key": ["a", "b"], "limit": 2}])
-async def test_keys_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
+async def test_invalid_keys_are_refused(options: dict[str, Any]) -> None:
     async with Engine("memory://") as engine:
         with pytest.raises(InvalidInput):
             await engine.enqueue("call", **options)

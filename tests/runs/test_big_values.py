@@ -195,7 +195,7 @@ class Hex:
         return bytes.fromhex(stored).decode()
 
 
-async def test_nothing_of_a_run_is_stored_in_plain_text_when_there_is_a_codec(tmp_path: Path) -> None:
+async def test_with_a_codec_no_value_of_a_run_is_stored_in_plain_text(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'treadle.db'}"
     secret, big = "secret " * 3, "secret " * 3000
     async with Engine(url, settings=Settings(), codec=Hex()) as engine:

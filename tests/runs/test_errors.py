@@ -146,7 +146,7 @@ async def test_a_misspelt_return_fails_the_step_of_a_strict_flow_which_can_be_re
     assert await hands.engine.run_result(run, timeout=BOUND) == {"receipt": "r1"}
 
 
-async def test_a_caller_that_continues_a_step_with_a_misspelt_return_changes_nothing(hands: Hands) -> None:
+async def test_continuing_a_step_with_a_misspelt_return_is_refused(hands: Hands) -> None:
     run = await hands.engine.start_run(NESTED, "Shop", {"orders": [1]})
     (task,) = await hands.live(run.id)
     for result in ({"recipt": "r1"}, {"receipt": "r1", "further": 1}):

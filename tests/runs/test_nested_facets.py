@@ -131,7 +131,7 @@ NAMED = "steps are nested more than 100 deep; does `endless.(Back|There)` call i
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("kind", ALL)
-async def test_an_endless_recursion_fails_its_run_with_its_tasks_and_nothing_else(
+async def test_an_endless_recursion_fails_only_its_run_and_its_tasks(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     async with hands_on(url_of(kind, request, tmp_path)) as hands:

@@ -88,7 +88,7 @@ async def start(hands: Hands, workflow: str, inputs: dict[str, Any], **options: 
 
 
 @pytest.mark.postgres
-async def test_once_a_run_cannot_succeed_nothing_new_starts_and_one_retry_completes_it(both: Hands) -> None:
+async def test_once_a_run_cannot_succeed_no_step_starts_and_one_retry_completes_it(both: Hands) -> None:
     hands = both
     run_id = await start(hands, "Import", {"items": [0, 1, 2, 3]})
     first, second = await hands.claim(limit=2)

@@ -116,7 +116,7 @@ async def transitions(hands: Hands, run_id: str) -> list[tuple[str, str | None]]
         ({"amuont": 5}, r"item \(String\) is missing; amuont is not a parameter"),
     ],
 )
-async def test_inputs_that_do_not_fit_are_named_and_nothing_is_stored(memory: Hands, given: dict[str, Any], said: str) -> None:
+async def test_inputs_of_other_types_are_named_and_not_stored(memory: Hands, given: dict[str, Any], said: str) -> None:
     with raises_code("invalid_inputs", match=said):
         await memory.engine.start_run(SHOP, "Checkout", given)
     assert await memory.engine.kernel.run_reads.list_runs() == []

@@ -196,7 +196,7 @@ async def test_values_stored_without_a_codec_are_read_with_one(request, tmp_path
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 @pytest.mark.parametrize("other", [None, Secret("other key"), Zlib()], ids=["none", "another key", "another codec"])
-async def test_a_codec_that_cannot_decode_an_old_value_reports_it_and_changes_nothing(request, tmp_path, kind, other):
+async def test_a_codec_that_cannot_decode_an_old_value_reports_it_without_a_write(request, tmp_path, kind, other):
     url = url_of(kind, request, tmp_path)
     async with make(url, Secret("key")) as engine, engine.worker(), asyncio.timeout(BOUND):
         done = await engine.enqueue("echo", {"text": MARKER})

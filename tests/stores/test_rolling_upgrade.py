@@ -127,7 +127,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_workers_of_two_versions_share_the_work_and_run_nothing_twice(url: str, newer: Path, tmp_path: Path) -> None:
+async def test_workers_of_two_versions_share_the_work_and_run_no_task_twice(url: str, newer: Path, tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     folder.mkdir()
     engine = make_engine(url)

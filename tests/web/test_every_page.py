@@ -131,7 +131,7 @@ async def test_a_read_only_user_sees_no_form_that_changes_anything(scene: Scene)
     assert offered == ["editor", "login"]  # whoever looks may have AFL checked, which changes nothing
 
 
-async def test_nothing_that_users_wrote_breaks_out_of_any_page(evil_scene: Scene):
+async def test_text_of_users_is_escaped_on_every_page(evil_scene: Scene):
     shown = 0
     async with looking(evil_scene, evil_scene.secret) as visit:
         for name, path in evil_scene.paths.items():

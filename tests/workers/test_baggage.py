@@ -170,7 +170,7 @@ def test_propagate_refuses_other_objects_and_repeated_names(variables: list[Any]
         Engine("memory://", settings=Settings(), propagate=variables)
 
 
-async def test_nothing_is_stored_without_a_value_or_a_variable() -> None:
+async def test_no_baggage_is_stored_without_a_value_or_a_variable() -> None:
     for variables in ((), (tenant,)):
         async with Engine("memory://", settings=Settings(), propagate=variables) as engine:
             task = await engine.enqueue("seen")

@@ -312,7 +312,7 @@ async def test_code_enqueues_for_no_single_item(shop: Workshop) -> None:
         {"batch": 2, "key": 3},
     ],
 )
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any]) -> None:
     async def work(payloads: list[Any]) -> list[Any]:
         return payloads
 

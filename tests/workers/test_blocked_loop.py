@@ -70,7 +70,7 @@ async def test_a_blocked_event_loop_is_reported_with_the_name_of_the_handler_aft
     assert blocked.seconds >= 1
 
 
-async def test_a_handler_that_waits_blocks_nothing() -> None:
+async def test_a_handler_that_waits_is_not_reported_as_blocking() -> None:
     engine = Engine("memory://")
     events: list[TelemetryEvent] = []
     engine.kernel.telemetry.add(events.append)

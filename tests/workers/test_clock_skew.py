@@ -24,7 +24,7 @@ class WrongClock(SystemClock):
         return super().now() + self._off_by
 
 
-async def test_a_clock_hours_ahead_steals_no_lease_and_starts_nothing_early(postgres_url: str) -> None:
+async def test_a_clock_hours_ahead_steals_no_lease_and_starts_no_task_early(postgres_url: str) -> None:
     behind = Engine(postgres_url, settings=Settings(), clock=WrongClock(-10 * HOUR))
     ahead = Engine(postgres_url, settings=Settings(), clock=WrongClock(10 * HOUR))
     begun, go = asyncio.Event(), asyncio.Event()

@@ -194,7 +194,7 @@ async def test_a_handler_may_enqueue_and_wait_for_more_work(url: str) -> None:
         assert await engine.result(await engine.enqueue("root"), timeout=BOUND) == {"sum": 15}
 
 
-async def test_a_worker_that_cannot_register_leaves_nothing_behind(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_cannot_register_leaves_no_threads(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with make_engine(url) as engine:
         before = threading.active_count()
 

@@ -114,7 +114,7 @@ def test_the_sidecar_acts_before_an_overdue_lease_expires() -> None:
         assert lease / 3 + tick + limit + watch < lease
 
 
-def test_it_renews_nothing_past_a_timeout_or_for_too_long(bench: Bench) -> None:
+def test_it_renews_no_lease_past_a_timeout_or_for_too_long(bench: Bench) -> None:
     bench.hold("brief", ends_at=25.0)
     bench.hold("long")
     bench.sidecar.look(20.0)
@@ -126,7 +126,7 @@ def test_it_renews_nothing_past_a_timeout_or_for_too_long(bench: Bench) -> None:
     assert "gave up renewing after 600 s" in bench.said[0]
 
 
-def test_it_renews_nothing_for_a_worker_that_was_stopped(bench: Bench) -> None:
+def test_it_renews_no_lease_of_a_stopped_worker(bench: Bench) -> None:
     bench.hold("a")
     bench.running = False
     for now in (20.0, 40.0, 70.0):

@@ -27,7 +27,7 @@ def test_clocks_that_advance_equally_show_no_jump() -> None:
 
 
 @pytest.mark.parametrize("jump", [30_001, -30_001, 86_400_000])
-def test_after_a_jump_of_more_than_half_a_lease_nothing_expires_for_one_lease(jump: int) -> None:
+def test_after_a_jump_of_more_than_half_a_lease_no_task_expires_for_one_lease(jump: int) -> None:
     guard = JumpGuard(LEASE_FOR)
     guard.observe(1_000_000, 0.0)
     assert guard.observe(1_001_000 + jump, 1.0) == jump

@@ -48,7 +48,7 @@ async def found(page: Page, words: str) -> list[str]:
     return [str(await each.get_attribute("href")) for each in await results.all()]
 
 
-async def test_search_finds_pages_and_both_themes_load_nothing_from_other_hosts(url: str):
+async def test_search_finds_pages_and_both_themes_load_no_files_from_other_hosts(url: str):
     program, problem = chromium.get()
     assert program, problem
     foreign: list[str] = []
