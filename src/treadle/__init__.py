@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from treadle.workers.functions.wait_operations import Update
     from treadle.workers.injection import Depends
     from treadle.workers.interceptors import Interceptor
+    from treadle.workers.limits import Limit
     from treadle.workers.references import Function, Handler
     from treadle.workers.specialists import RenderSpecialist, Specialist
 
@@ -107,6 +108,7 @@ _PLACES = {
     "treadle.workers.functions.wait_operations": ("Update",),
     "treadle.workers.functions.registry": ("DeterminismWarning",),
     "treadle.workers.functions.group_operations": ("Winner",),
+    "treadle.workers.limits": ("Limit",),
     "treadle.workers.references": ("Function", "Handler"),
     "treadle.workers.specialists": ("RenderSpecialist", "Specialist"),
 }
@@ -154,6 +156,7 @@ __all__ = [
     "Handler",
     "Interceptor",
     "Judgement",
+    "Limit",
     "NonRetryable",
     "Paused",
     "Problem",

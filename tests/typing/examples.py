@@ -25,6 +25,7 @@ from treadle import (
     Handle,
     Handler,
     Interceptor,
+    Limit,
     Problem,
     Retry,
     RetryPolicy,
@@ -134,6 +135,16 @@ def batch_sync(orders: list[Order], contexts: list[Context]) -> list[Receipt]:
 @engine.handler("batch.raw", batch=10)
 async def batch_raw(payloads: list[dict[str, Any]]) -> list[dict[str, int]]:
     return [{"n": len(payload)} for payload in payloads]
+
+
+@engine.handler("limited", limits=[Limit("customer", by="sku", max=20), Limit("api", rate="100/min")])
+async def limited(order: Order) -> Receipt:
+    return Receipt(order.sku)
+
+
+@engine.handler("limited.wrongly", limits=["api"])  # E
+async def limited_wrongly(order: Order) -> Receipt:
+    return Receipt(order.sku)
 
 
 @engine.handler("batch.one", batch=10)  # E

@@ -30,6 +30,7 @@ class Registration:
     """The decorators of an engine. Each returns a typed reference, which `enqueue`, `start`, `map` and `ctx` take."""
 
     kernel: Kernel
+    declare: Declare
 
     if TYPE_CHECKING:
         handler: HandlerDecorator
@@ -44,8 +45,9 @@ class Registration:
             returns an object (None means `{}`) or an outcome; exceptions are retried according to `retry` (default: no retries).
             `timeout` bounds one attempt, `progress_every` the time between two calls of `ctx.progress()`, `concurrency` the number
             of concurrent calls in a process. Tasks without a `limit_key` of their own get that of the handler: its limit and rate
-            (`kernel.lists`) hold across all handlers and workers that use the key. Sync functions run in threads, or with
-            `isolation="process"` in processes that can be killed.
+            (`kernel.lists`) hold across all handlers and workers that use the key. With `limits` (`treadle.Limit`), they count
+            under several keys, also by fields of the payload. Sync functions run in threads, or with `isolation="process"` in
+            processes that can be killed.
 
             With `batch=100`, it receives a list of up to 100 payloads, of tasks that become ready `within` that many seconds, and
             returns a list with a result, an outcome or an exception for each; see `docs/how-to/batches.md`. Tasks of one batch have
@@ -86,6 +88,9 @@ class Registration:
         registry = self.kernel.registry
         handler = make_handler(name, registry.dependencies.wire(unwrapped(fn)), kind=kind, **options)
         registry.add(handler)
+        for limit in handler.limits:
+            if limit.by is None and (limit.max, limit.rate) != (None, None):
+                self.declare.limit(limit.name, rate=limit.rate, max=limit.max)
         assert handler.signature is not None
         return Handler(name, unwrapped(fn), handler.signature)
 

@@ -154,6 +154,7 @@ class WorkerHost:
                 kernel.registry.around,
                 kernel.registry.dependencies.wrap_in_thread,
                 record_step=record_step,
+                limits_for=kernel.registry.limits_for,
             ),
             kernel.settings.warm_functions,
         )

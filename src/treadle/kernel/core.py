@@ -61,6 +61,9 @@ class Core:
     around: Around = field(default_factory=dict)
     """The interceptors of the engine."""
 
+    limits_for: Callable[[str, Mapping[str, Any]], Mapping[str, int | None]] = lambda name, payload: {}
+    """Returns the limit keys that the handler declares for a task with the payload, each with its maximum if the task sets it."""
+
     def baggage(self) -> str | None:
         """Return the values of the caller's context variables, as stored."""
         return None if self.current_baggage is None else self.current_baggage()

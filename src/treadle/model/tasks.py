@@ -58,6 +58,8 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The key of its concurrency limit; None: the key of its queue, if it has one."""
     limit: int | None = None
     """How many tasks with the key may run concurrently, unless an operator has set it."""
+    limits: tuple[tuple[str, int], ...] = ()
+    """The same for each of several keys."""
     fairness_key: str | None = None
     """Tasks of different keys with the same queue and priority are claimed alternately."""
     policy: str | None = None

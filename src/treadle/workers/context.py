@@ -24,6 +24,7 @@ from treadle.model.values import Json, decode, shown
 from treadle.workers.baggage import NO_BAGGAGE, Baggage
 from treadle.workers.effects import AttemptEffects, EffectKernel
 from treadle.workers.injection import Dependencies
+from treadle.workers.limits import Limit, check_limits
 from treadle.workers.signatures import Kind, Signature, adapted, batch_signature_of, is_async, signature_of, unwrapped
 from treadle.workers.streams import Outlet, Streams, StreamWriter
 
@@ -72,6 +73,8 @@ class RegisteredHandler(msgspec.Struct, frozen=True):
     """Maximum number of its tasks in one process; None: limited only by the worker."""
     limit_key: str | None = None
     """The limit key of its tasks that have none of their own."""
+    limits: tuple[Limit, ...] = ()
+    """The limits of its tasks that this process enqueues without a key of their own."""
     executes: Callable[..., Awaitable[Any]] | None = None
     """For specialists: executes the task with (ctx, executor, handler) instead of `call`."""
     scopes: tuple[str, ...] | None = None
@@ -92,6 +95,7 @@ class HandlerOptions(TypedDict, total=False):
     concurrency: int | None
     isolation: Isolation | None
     limit_key: str | None
+    limits: Sequence[Limit]
 
 
 class BatchHandlerOptions(HandlerOptions, total=False):
@@ -111,6 +115,7 @@ def make_handler(
     concurrency: int | None = None,
     isolation: Isolation | None = None,
     limit_key: str | None = None,
+    limits: Sequence[Limit] = (),
     batch: int | None = None,
     within: Duration | None = None,
     key: str | None = None,
@@ -136,6 +141,8 @@ def make_handler(
     policy = as_policy(retry, stored=False) or NO_RETRY
     if isinstance(policy, PolicyWithCode) and chosen == "process":
         raise InvalidPolicy(f"The handler {name} runs in a process, so its exceptions cannot reach should_retry; use on and never.")
+    limits = check_limits(name, limits, limit_key)
+    limit_key = next((limit.name for limit in limits if limit.by is None), limit_key)
     batching: dict[str, Any] = {}
     if batch is None:
         if within is not None or key is not None:
@@ -159,6 +166,7 @@ def make_handler(
         None if progress_every is None else milliseconds(progress_every, "progress_every", positive=True),
         concurrency,
         None if limit_key is None else check_key(limit_key, "limit key"),
+        limits,
         signature=signature,
         **batching,
     )
@@ -206,6 +214,12 @@ class Registry:
     def find(self, name: str) -> RegisteredHandler | None:
         """Return the handler for tasks of that name."""
         return self._handlers.get(name) or self._handlers.get(short_name(name))
+
+    def limits_for(self, name: str, payload: Mapping[str, Any]) -> dict[str, int | None]:
+        """Return the limit keys of a task by the limits of its handler here, each with the maximum that the task sets."""
+        handler = self.find(name)
+        limits = () if handler is None else handler.limits
+        return {key: limit.max if limit.by else None for limit in limits if (key := limit.key(payload)) is not None}
 
     def names(self) -> list[str]:
         """Return all registered names, sorted."""

@@ -42,7 +42,7 @@ from treadle.model.clock import instant, milliseconds
 from treadle.model.errors import IdempotencyKeyReused, IllegalTransition, InvalidInput, Refused, UnreadableValue
 from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import check_count
-from treadle.model.names import ADVANCE, QueueKey, check_key, check_name
+from treadle.model.names import ADVANCE, HANDLER, QueueKey, check_key, check_name
 from treadle.model.retry import as_policy
 from treadle.model.states import TASK, TaskState
 from treadle.model.stored import write
@@ -314,6 +314,8 @@ class Queue(Service):
             stored["baggage"] = self._core.baggage()
         if spec.limit_key is not None:
             stored |= _limit_keys(spec)
+        elif spec.kind == HANDLER:
+            stored |= limit_fields(self._core.limits_for(spec.name, spec.payload or {}))
         if spec.created_by is not None:
             stored["created_by"] = check_key(spec.created_by, "actor")
         queue = self._queue(spec.kind, spec.task_list, spec.name)
@@ -354,20 +356,26 @@ class Queue(Service):
         return self._value_store.pack(payload, root_id, "payload", self._core.payload_limit)
 
 
-def _limit_keys(spec: TaskSpec) -> dict[str, str]:
+def limit_fields(limits: Mapping[str, int | None]) -> dict[str, Any]:
+    """Return the fields of a new task with these limit keys; a key may have the maximum that the task sets."""
+    if not limits:
+        return {}
+    keys, maxima = sorted(limits), tuple((key, most) for key, most in limits.items() if most is not None)
+    return {"limit_key": keys[0], "limit_keys": "\n".join(keys) if len(keys) > 1 else None, "limits": maxima}
+
+
+def _limit_keys(spec: TaskSpec) -> dict[str, Any]:
     """Return the fields of a new task for its limit keys."""
     if isinstance(spec.limit_key, str):
         return {"limit_key": check_key(spec.limit_key, "limit key")}
-    keys = sorted({check_key(key, "limit key") for key in spec.limit_key})
+    keys = {check_key(key, "limit key") for key in spec.limit_key}
     if not 0 < len(keys) <= MAX_LIMIT_KEYS:
         raise InvalidInput(f"A task has from 1 to {MAX_LIMIT_KEYS} limit keys, not {len(keys)}.")
-    if len(keys) == 1:
-        return {"limit_key": keys[0]}
-    if spec.limit is not None:
+    if spec.limit is not None and len(keys) > 1:
         raise InvalidInput(
             "limit is for a task with one limit key; set those of several with engine.declare.limit or kernel.lists."
         )
-    return {"limit_key": keys[0], "limit_keys": "\n".join(keys)}
+    return limit_fields(dict.fromkeys(keys))
 
 
 def check_priority(priority: int) -> int:

@@ -498,9 +498,11 @@ class Inserted:
     def limits(self) -> dict[Key, int]:
         """The limits that callers gave for keys of new tasks."""
         return {
-            (task.queue.namespace, task.limit_key): task.limit
+            (task.queue.namespace, key): limit
             for task in self.tasks
-            if task.limit_key and task.limit is not None and task.id in self.ids
+            if task.limit_key and task.id in self.ids
+            for key, limit in (*task.limits, (task.limit_key, task.limit))
+            if limit is not None
         }
 
 

@@ -270,6 +270,8 @@ class Runtime:
     """Returns the code of a sync step as it is called in a thread."""
     record_step: Callable[[Any, Mapping[str, Any], Callable[[Any], str], Callable[[Any], Any] | None], str] | None = None
     """Executes the code of a transactional step in the user's database, or returns its recorded result."""
+    limits_for: Callable[[str, Mapping[str, Any]], Mapping[str, int | None]] = lambda name, payload: {}
+    """Returns the limit keys that the handler declares for a task: see `Core`."""
 
 
 class FunctionExecution:

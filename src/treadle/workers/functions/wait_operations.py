@@ -20,11 +20,12 @@ from treadle.kernel.functions.steps import (
     child_run_id,
     make_step,
 )
+from treadle.kernel.queue.service import limit_fields
 from treadle.kernel.store.units import Row
 from treadle.model.conversion import Converter, plain_object
 from treadle.model.errors import InvalidInput, InvalidPayload, MisusedContext, UpdateRejected
 from treadle.model.ids import derived_id
-from treadle.model.names import QueueKey
+from treadle.model.names import HANDLER, QueueKey
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import StepState
 from treadle.model.stored import write
@@ -260,6 +261,8 @@ class CallOperation(WaitOperation):
 
     def _check(self) -> None:
         runtime = self.driver.execution.runtime
+        if self.queue.kind == HANDLER and self.template.get("limit_key") is None:
+            self.template |= limit_fields(runtime.limits_for(self.queue.name, self.payload))
         self.packed = runtime.value_store.pack(self.payload, self.driver.execution.root_id, "payload", runtime.payload_limit)
 
     def _request(self, recorded: Recorded) -> tuple[Sequence[NewTask], Sequence[Row]]:

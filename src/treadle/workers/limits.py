@@ -1,0 +1,66 @@
+"""Limits declared with a handler: their keys are computed from the payloads of its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from treadle.kernel.queue.service import MAX_LIMIT_KEYS
+from treadle.model.errors import InvalidInput, InvalidPolicy
+from treadle.model.lists import check_count, parse_rate
+from treadle.model.names import check_key
+from treadle.model.values import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit under which tasks count: at most `max` of them run concurrently, and at most `rate` of them start per second.
+
+    With `by`, the name of a field of the payload, each of its values (a text or a whole number) has a limit of its own, whose key
+    is `NAME:VALUE`; tasks without a value do not count. Without, `name` is the key; handlers may share it. A rate is a number, or
+    a text such as `100/min`.
+    """
+
+    name: str
+    _: KW_ONLY
+    by: str | None = None
+    max: int | None = None
+    rate: float | str | None = None
+
+    def __post_init__(self) -> None:
+        check_key(self.name, "limit key")
+        if self.by is not None and (not isinstance(self.by, str) or not self.by):
+            raise InvalidInput(f"by must be the name of a field of the payload, not {shown(self.by)}.")
+        if self.max is not None:
+            check_count(self.max, "A limit")
+        if self.rate is not None:
+            parse_rate(self.rate)
+            if self.by is not None:
+                raise InvalidInput(
+                    f"The limit {self.name} has by= and rate=. A limit by a field takes max=; the rate of one key is set with "
+                    "kernel.lists.limit_key_rate."
+                )
+
+    def key(self, payload: Mapping[str, Any]) -> str | None:
+        """Return the limit key of a task with that payload; None if it does not count."""
+        if self.by is None:
+            return self.name
+        value = payload.get(self.by)
+        if value is None:
+            return None
+        if not isinstance(value, str | int) or isinstance(value, bool):
+            raise InvalidInput(
+                f"The limit {self.name} counts by {self.by}, which must be a text or a whole number, not {shown(value)}."
+            )
+        return check_key(f"{self.name}:{value}", "limit key")
+
+
+def check_limits(handler: str, limits: Iterable[Limit], limit_key: str | None) -> tuple[Limit, ...]:
+    """Return the limits of a handler, or raise `InvalidPolicy`."""
+    checked = tuple(limits)
+    if not all(isinstance(limit, Limit) for limit in checked) or len(checked) > MAX_LIMIT_KEYS:
+        raise InvalidPolicy(f"limits of the handler {handler} must be up to {MAX_LIMIT_KEYS} objects of treadle.Limit.")
+    if checked and limit_key is not None:
+        raise InvalidPolicy(f"The handler {handler} has limit_key= and limits=; add Limit({limit_key!r}) to its limits instead.")
+    return checked
