@@ -19,7 +19,12 @@ All functions are for threads without an event loop, such as those of views; fro
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from treadle.integrations import missing
+
+if TYPE_CHECKING:
+    from treadle.integrations.django.backend import TreadleBackend
 
 try:
     from treadle.integrations.django.engine import Engines, enqueue, enqueue_on_commit, get_engine, waiting, within
@@ -30,4 +35,13 @@ except ImportError as error:
 engine = Engines()
 """The project's engine, made from the settings when it is first used; it has the methods of `treadle.Engine`."""
 
-__all__ = ["engine", "enqueue", "enqueue_on_commit", "get_engine", "waiting", "within"]
+__all__ = ["TreadleBackend", "engine", "enqueue", "enqueue_on_commit", "get_engine", "waiting", "within"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the backend of Django's task framework when it is used: only Django 6 has the framework."""
+    if name != "TreadleBackend":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from treadle.integrations.django import backend
+
+    return backend.TreadleBackend
