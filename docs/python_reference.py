@@ -181,7 +181,9 @@ def _parameters(given: list[griffe.Parameter]) -> list[str]:
         if each.kind is griffe.ParameterKind.keyword_only and kind not in (each.kind, griffe.ParameterKind.var_positional):
             shown.append("*")
         star = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}.get(each.kind, "")
-        text = f"{star}{each.name}" + (f": {each.annotation}" if each.annotation is not None else "")
+        match = _DOC.match(str(each.annotation))
+        annotation = each.annotation if match is None else match["type"]
+        text = f"{star}{each.name}" + (f": {annotation}" if annotation is not None else "")
         if each.default is not None and not star:
             text += f" = {each.default}" if each.annotation is not None else f"={each.default}"
         shown.append(text)
