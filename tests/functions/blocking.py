@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
@@ -62,12 +63,10 @@ class Branch:
 
     def __init__(self, code: Coroutine[Any, Any, Any]) -> None:
         self._code = code
+        weakref.finalize(self, code.close)  # a `__del__` may come after the coroutine's own finalizer, which would warn
 
     def __call__(self) -> Any:
         return completed(self._code)
-
-    def __del__(self) -> None:
-        self._code.close()
 
 
 def completed(code: Coroutine[Any, Any, Any]) -> Any:

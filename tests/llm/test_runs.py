@@ -224,7 +224,7 @@ async def test_workers_claim_prompts_only_if_they_serve_models(server, url):
     plain = make_engine(url)
     async with plain, plain.worker():
         run = await plain.start_run(FLOW, "desk.Sort", {"letter": "x"})
-        assert (await plain.runs.status(run.id)).status == "PAUSED"
+        assert (await plain.kernel.runs.status(run.id)).status == "PAUSED"
         async with desk(server, url) as engine:
             assert await engine.run_result(run, timeout=BOUND) == OUTPUTS
             assert "desk.Summarize" in engine.kernel.registry.fallback.names()

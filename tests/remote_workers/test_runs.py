@@ -43,7 +43,7 @@ async def test_the_steps_of_a_run_are_done_through_two_processes(url: str) -> No
         assert first.payload["order"] == "o-1"
         said = (worker_id, first.task.id, first.claim_version)
         await other.kernel.remote_workers.partial(*said, {"receipt": "soon"})
-        (step,) = [row for row in await one.runs.list_steps(run.id) if row.id == first.task.step_id]
+        (step,) = [row for row in await one.kernel.runs.list_steps(run.id) if row.id == first.task.step_id]
         assert step.returns == {"receipt": "soon"}
         await other.kernel.remote_workers.complete(*said, {"receipt": "r-1"})
         await one.kernel.remote_workers.complete(*said, {"receipt": "r-1"})

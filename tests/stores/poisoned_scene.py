@@ -42,13 +42,13 @@ BIG = "x" * 20_000
 EACH = range(3)
 
 TEXTS = {
-    "tasks": ("progress", "policy", "payload", "checkpoint", "error"),
-    "finished": ("progress", "policy", "payload", "checkpoint", "result", "error"),
+    "tasks": ("progress", "policy", "payload", "checkpoint", "error", "baggage"),
+    "finished": ("progress", "policy", "payload", "checkpoint", "result", "error", "baggage"),
     "log": ("data",),
     "servers": ("handlers", "task_lists", "topics", "counts", "error"),
     "lines": ("details",),
     "flows": ("sources", "program"),
-    "runs": ("inputs", "outputs", "error"),
+    "runs": ("inputs", "outputs", "error", "baggage"),
     "steps": ("body", "inbox", "state"),
     "handler_registrations": ("requirements", "metadata"),
     "records": ("body",),

@@ -365,7 +365,7 @@ class Engine(Registration):
         `work` is an id, the beginning of one, `last`, or a record with an `id`.
         """
         if isinstance(work, Handle) and code is None:
-            return work
+            return work.on(self)
         return Handle(self, code, work if isinstance(work, str) else parse_id(work, "task or run id"))
 
     @overload
@@ -384,7 +384,7 @@ class Engine(Registration):
     async def run_result(self, run: Ref, *, timeout: Duration | None = None) -> Any:
         """Wait for the end of a `run`, up to `timeout`, and return its result, as `result` does."""
         if isinstance(run, Handle):
-            return await run.result(timeout=timeout)
+            return await run.on(self).result(timeout=timeout)
         return await self.kernel.results.of(run if isinstance(run, str) else parse_id(run, "run id"), timeout, RUN.entity)
 
     @overload

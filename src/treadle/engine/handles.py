@@ -72,6 +72,10 @@ class Handle(Generic[R_co]):
     def __repr__(self) -> str:
         return f"<Handle {self.id}>"
 
+    def on(self, engine: Engine) -> Handle[R_co]:
+        """Return the handle of the same work for use with another engine on its store."""
+        return self if engine is self._engine else Handle(engine, self._reference, self.id, self.created, self._entity)
+
     async def _find(self) -> Task | Run:
         """Read the task or run; the handle then has its complete id."""
         kernel = self._engine.kernel

@@ -74,7 +74,7 @@ class Registration:
             return _decorator(name, lambda own, fn: self._add_function(own, fn, options))
 
     def fallback(self, handler: H, /) -> H:
-        """Handle the tasks of all names that no live worker serves; the code takes (payload, ctx), and `ctx.task_name` is the name.
+        """Let the `handler`, of (payload, ctx), handle tasks of all names that no live worker serves; `ctx.task_name` is the name.
 
         Workers learn of other workers at each poll, so a task may reach the fallback while the worker for its name starts.
         """

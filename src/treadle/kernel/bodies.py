@@ -128,8 +128,9 @@ TEXTS: dict[str, dict[str, Reader | str]] = {
         "error": _error,
         "policy": lambda bodies, task, text: policy_of(task),
         "checkpoint": lambda bodies, task, text: decode(text),
+        "baggage": _object,
     },
-    "runs": {"inputs": _object, "outputs": _object, "error": _error},
+    "runs": {"inputs": _object, "outputs": _object, "error": _error, "baggage": _object},
     "steps": {
         "body": lambda bodies, step, text: load_step(step, bodies.value_store),
         "inbox": lambda bodies, step, text: inbox_event(step.id, text, bodies.value_store),

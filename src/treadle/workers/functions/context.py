@@ -436,7 +436,7 @@ class FunctionContext(BaseFunctionContext):
     @overload
     def gather(self, *awaitables: Awaitable[A], return_exceptions: bool) -> Coroutine[Any, Any, list[A | Exception]]: ...
     def gather(self, *awaitables: Any, return_exceptions: bool = False) -> Coroutine[Any, Any, Any]:
-        """Run `awaitables`, operations of ctx and coroutines, concurrently, and return a list of their results in order.
+        """Run `awaitables`, operations of ctx and coroutines, concurrently, and return a list with one result of each, in order.
 
         It waits for ALL of them, then raises the first failure in the order of the arguments, so that a replay raises the same.
         With `return_exceptions`, an `Exception` is a result; `Canceled` is none, and is raised.
