@@ -25,6 +25,7 @@ BENCHMARKS = (
     "commits",
     "transactional",
     "turns",
+    "batches",
     "growth",
     "big_tables",
     "churn",

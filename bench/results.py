@@ -24,6 +24,7 @@ ORDER = (
     "transactional",
     "peers",
     "turns",
+    "batches",
     "growth",
     "big_tables",
     "churn",
