@@ -41,7 +41,7 @@ def test_limits_are_set_and_removed(treadle: Treadle):
     waiting = treadle.json("enqueue", "greet", "--limit-key", "customer:42")["id"]
     assert treadle.json("why", waiting)["code"] == "over_limit"
     limits = treadle.json("lists", "limit", "--key", "customer:42", "--max", "5")["limits"]
-    use = {"admitted": 2, "waiting": 0, "next_start_at": None, "handlers": []}
+    use = {"admitted": 2, "waiting": 0, "next_start_at": None, "handlers": [], "program": None}
     assert limits == [{"key": "customer:42", "max_running": 5, "by_operator": True, "rate": None, "burst": None} | use]
     (limit,) = treadle.json("lists", "limit", "--key", "customer:42", "--rate", "90/min", "--burst", "3")["limits"]
     assert (limit["max_running"], limit["rate"], limit["burst"]) == (5, 1.5, 3)

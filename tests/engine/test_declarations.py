@@ -446,3 +446,26 @@ def test_the_target_of_an_alert_rule_is_not_shown_with_its_secrets():
 def test_an_invalid_trigger_is_refused_where_it_is_declared(declare: Any):
     with pytest.raises(TreadleError):
         declare(make("memory://").declare)
+
+
+async def test_limits_and_triggers_show_the_program_that_declares_them(tmp_path: Path) -> None:
+    async with Engine("memory://", settings=Settings(), program="shop") as engine:
+        engine.declare.limit("stripe", rate=10)
+        engine.declare.limit("mail", max=2)
+        engine.declare.schedule("nightly", cron="0 2 * * *", task="report")
+        engine.declare.watcher("incoming", directory=str(tmp_path), task="report")
+        engine.declare.alert("failures", when="run_failed", to="https://example.org")
+        services = engine.kernel.trigger_services
+        await services.declarations.sync(engine.declare)
+        await engine.kernel.lists.limit_key("other", 1)
+        await engine.schedules.create("other", cron="0 2 * * *", task="report")
+        limits = (await engine.kernel.lists.limits()).limits
+        assert {limit.key: limit.program for limit in limits} == {"stripe": "shop", "mail": "shop", "other": None}
+        schedules = (await engine.schedules.list()).schedules
+        assert {schedule.name: schedule.program for schedule in schedules} == {"nightly": "shop", "other": None}
+        assert [watcher.program for watcher in (await engine.watchers.list()).watchers] == ["shop"]
+        assert [rule.program for rule in (await services.alerts.rules()).rules] == ["shop"]
+        assert (await engine.schedules.get("nightly")).program == "shop"
+        await engine.schedules.remove("nightly")
+        (removed,) = [schedule for schedule in (await engine.schedules.list(every=True)).schedules if schedule.name == "nightly"]
+        assert removed.program is None

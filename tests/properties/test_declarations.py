@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.sizes import examples
 
 from treadle.kernel.declarations.decide import ADDED, CHANGED, OVERRIDDEN, REMOVED, SKIPPED, decide
-from treadle.kernel.declarations.records import DeclarationsBody, Value, release_key
+from treadle.kernel.declarations.records import release_key
+from treadle.model.declarations import DeclarationsBody, Value
 from treadle.model.stored import read, write
 
 ITEMS = ("max a", "max b", "rate a")

@@ -48,6 +48,8 @@ class AlertRule(ApiRecord, frozen=True):
     """Alerts that fire now."""
     created_at: Instant
     task_id: str | None
+    program: str | None = None
+    """The program that declares it."""
 
 
 class AlertRules(ApiRecord, frozen=True):
@@ -126,6 +128,7 @@ RULE = View(
         "?every_for",
         Column("repeats", "repeat_for", spare=True),
         "firing",
+        Column("declared by", "program", spare=True),
         Column("silenced until", "silenced_until", "time", spare=True),
     ),
     facts=(
@@ -138,6 +141,7 @@ RULE = View(
         Column("repeats", "repeat_for"),
         "every_for",
         "resolved",
+        Column("declared by", "program"),
         "silenced_until",
         "task_id",
         "created_at",

@@ -67,6 +67,8 @@ class KeyLimit(ApiRecord, frozen=True):
     """When the next task may start; null: now, or when a running one ends."""
     handlers: list[str] = msgspec.field(default_factory=list)
     """Handlers whose tasks have this key unless they have their own."""
+    program: str | None = None
+    """The program that declares it."""
 
 
 class TaskLists(ApiRecord, frozen=True):
@@ -135,6 +137,7 @@ LIMIT = View(
         Column("next start", lambda limit: limit.next_start_at if limit.waiting else None, "instant"),
         Column("set by", lambda limit: "operator" if limit.by_operator or limit.max_running is None else "enqueue"),
         "handlers",
+        Column("declared by", "program", spare=True),
     ),
 )
 

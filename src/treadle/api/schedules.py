@@ -108,6 +108,8 @@ class Schedule(Trigger, frozen=True):
     skipped: int
     recent: list[Firing]
     """Outcomes of the last 20 ticks."""
+    program: str | None = None
+    """The program that declares it."""
 
 
 class SchedulePage(Page, frozen=True):
@@ -208,6 +210,7 @@ SCHEDULE = View(
         Column("last", _last, "instant", spare=True),
         "?fired",
         "?skipped",
+        Column("declared by", "program", spare=True),
         Column("note", _note, limit=60),
     ),
     facts=(
@@ -220,6 +223,7 @@ SCHEDULE = View(
         "overlap",
         "fired",
         "skipped",
+        Column("declared by", "program"),
         "task_id",
         Column("from", "start_at"),
         Column("until", "end_at"),

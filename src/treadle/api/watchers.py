@@ -63,6 +63,8 @@ class Watcher(Trigger, frozen=True):
     recent: list[WatcherChange]
     """The last 20 changes."""
     error_at: Instant | None
+    program: str | None = None
+    """The program that declares it."""
 
 
 class WatcherPage(Page, frozen=True):
@@ -117,6 +119,7 @@ WATCHER = View(
         _STARTS,
         Column("seen", "items", spare=True),
         "?fired",
+        Column("declared by", "program", spare=True),
         Column("note", "error.message", limit=60),
     ),
     facts=(
@@ -130,6 +133,7 @@ WATCHER = View(
         Column("seen", "items"),
         Column("existing", lambda watcher: f"files that existed when it was added count as {watcher.existing}"),
         "fired",
+        Column("declared by", "program"),
         Column("cannot scan", "error"),
         Column("since", "error_at"),
         Column("inputs", "target.inputs", "json"),

@@ -15,7 +15,6 @@ from treadle.kernel.access.requests import RequestBody
 from treadle.kernel.access.sessions import SessionBody
 from treadle.kernel.access.tokens import TokenBody
 from treadle.kernel.core import Core
-from treadle.kernel.declarations.records import DeclarationsBody
 from treadle.kernel.effects.decide import check_response
 from treadle.kernel.queue.decide import policy_of
 from treadle.kernel.runs.decide import inbox_event, load_step
@@ -28,6 +27,7 @@ from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.streams import check_entries
 from treadle.model.alerts import AlertBody, AlertRuleBody
 from treadle.model.approvals import Approval
+from treadle.model.declarations import DeclarationsBody
 from treadle.model.errors import TreadleError, UnreadableValue
 from treadle.model.records import Record, ThreadItem
 from treadle.model.runs import Run

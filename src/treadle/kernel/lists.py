@@ -11,10 +11,12 @@ from treadle.api.wire import Instant, record_of
 from treadle.kernel.core import Core, Service
 from treadle.kernel.operations import operation_entry
 from treadle.kernel.reads.service import Reads
+from treadle.kernel.store.lookups import find_owners
 from treadle.kernel.store.ports import LATER
 from treadle.kernel.store.units import Row
 from treadle.kernel.telemetry.events import Operated
 from treadle.model.access import Access
+from treadle.model.declarations import MAX, RATE
 from treadle.model.errors import InvalidPolicy, NotFound
 from treadle.model.lists import (
     MAX_WORKERS,
@@ -79,8 +81,14 @@ class Lists(Service):
         now, handlers = await self._store.now(), dict[str, builtins.list[str]]()
         for name, key in (await self.handler_keys()).items():
             handlers.setdefault(key, []).append(name)
+        owners = await find_owners(self._store, self._namespace)
         return KeyLimits(
-            [_limit(limit, handlers.get(limit.key, []), now) for limit in await self._store.operators.list_limits(self._namespace)]
+            [
+                _limit(
+                    limit, handlers.get(limit.key, []), now, owners.get(f"{MAX} {limit.key}") or owners.get(f"{RATE} {limit.key}")
+                )
+                for limit in await self._store.operators.list_limits(self._namespace)
+            ]
         )
 
     async def desired(
@@ -261,6 +269,8 @@ class Lists(Service):
         return {name: TaskList(namespace=self._namespace, task_list=name) for name in names} | stored
 
 
-def _limit(limit: Limit, handlers: list[str], now: int) -> KeyLimit:
+def _limit(limit: Limit, handlers: list[str], now: int, program: str | None) -> KeyLimit:
     next_for = limit.next_start_for(now)
-    return record_of(KeyLimit, limit, handlers=handlers, next_start_at=Instant.of(now + next_for) if next_for else None)
+    return record_of(
+        KeyLimit, limit, handlers=handlers, program=program, next_start_at=Instant.of(now + next_for) if next_for else None
+    )

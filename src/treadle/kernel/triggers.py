@@ -13,7 +13,7 @@ import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,7 +26,7 @@ from treadle.kernel.core import Core, Service
 from treadle.kernel.operations import difference
 from treadle.kernel.queue.service import Queue, check_priority
 from treadle.kernel.record_service import B, RecordService
-from treadle.kernel.store.lookups import check_limit, current_run, every_record
+from treadle.kernel.store.lookups import check_limit, current_run, every_record, find_owners
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
@@ -108,7 +108,7 @@ class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
 
     async def get(self, name: str) -> S:
         """Return the live one of that name, or the one of that id; raises `NotFound`."""
-        return self.show(await self.get_record(name))
+        return (await self._show_all([await self.get_record(name)]))[0]
 
     async def pause(self, name: str, *, actor: str = "python") -> S:
         """Pause it until `resume`: no tick fires, no source is scanned; started work continues. A no-op if it is paused."""
@@ -225,7 +225,18 @@ class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
         before_id = None if before_id is None else parse_id(before_id, "cursor")
         which = RecordFilter(self.machine.entity, self._namespace, live=None if ended else True, before_id=before_id)
         page = await self._store.records.list_matching(which, limit)
-        return [self.show(record) for record in page], page[-1].id if len(page) == limit else None
+        return await self._show_all(page), page[-1].id if len(page) == limit else None
+
+    async def _show_all(self, records: Sequence[Record]) -> builtins.list[S]:
+        """Return the records of the API with their programs."""
+        owners = await find_owners(self._store, self._namespace) if records else {}
+        rows = [(record, self.show(record)) for record in records]
+        return [
+            cast(S, msgspec.structs.replace(cast(Any, row), program=owners.get(f"{self.kind} {record.name}")))
+            if owners and record.ended_at is None
+            else row
+            for record, row in rows
+        ]
 
     async def _put(self, name: str, body: B, *, paused: bool, actor: str, items: tuple[tuple[str, str | None], ...] = ()) -> str:
         """Store a new record with its items, and its task unless it begins paused; return its id."""
@@ -309,7 +320,7 @@ class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
         return state
 
 
-_NO_SETTINGS = frozenset({"id", "state", "version", "task_id", "created_at", "updated_at", "error"})
+_NO_SETTINGS = frozenset({"id", "state", "version", "task_id", "created_at", "updated_at", "error", "program"})
 """Fields of a shown record that operators do not set, or that the transition has."""
 
 

@@ -18,10 +18,6 @@ from treadle.kernel.declarations.records import (
     ALERT,
     SCHEDULE,
     WATCHER,
-    Applied,
-    DeclarationsBody,
-    DeployedProgram,
-    Value,
     name_of,
     release_key,
     text_of,
@@ -33,6 +29,7 @@ from treadle.kernel.watchers import service as watchers
 from treadle.model import alerts, schedules
 from treadle.model import watchers as watching
 from treadle.model.alerts import AlertRuleBody
+from treadle.model.declarations import Applied, DeclarationsBody, DeployedProgram, Value
 from treadle.model.schedules import ScheduleBody
 from treadle.model.stored import convert, plain
 from treadle.model.values import decode, encode

@@ -10,43 +10,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
-
 from treadle.model.alerts import shown_target
 from treadle.model.clock import as_text
+from treadle.model.declarations import MAX, RATE, Value
 from treadle.model.errors import InvalidInput
 from treadle.model.lists import HANDLER_KEY, Bucket, check_count, check_rate, handler_key, parse_rate
 from treadle.model.names import check_key, check_name
-from treadle.model.stored import Stored
 from treadle.model.values import encode
 
-MAX, RATE = "max", "rate"
 TRIGGERS = SCHEDULE, WATCHER, ALERT = "schedule", "watcher", "alert"
 
-Value = dict[str, Any] | None
-
 _RELEASE = re.compile(r"\d+(\.\d+)*", re.ASCII)
-
-
-class Applied(Stored, frozen=True, kw_only=True, omit_defaults=True):
-    """An item that a program has applied."""
-
-    value: Value = None
-    before: tuple[Value, ...] = ()
-    """The values that it may still have, while it is not certain that `value` was applied."""
-
-
-class DeployedProgram(Stored, frozen=True, kw_only=True, omit_defaults=True):
-    """A program: its newest release that was applied, and its items."""
-
-    release: str = "0"
-    items: dict[str, Applied] = msgspec.field(default_factory=dict)
-
-
-class DeclarationsBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
-    """The body of the record: the programs by name. An item belongs to one program."""
-
-    programs: dict[str, DeployedProgram] = msgspec.field(default_factory=dict)
 
 
 class ProgramDeclarations:

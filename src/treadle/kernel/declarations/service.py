@@ -7,7 +7,6 @@ start at the same time, one finds a changed record and decides again; a value th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,13 +26,9 @@ from treadle.kernel.declarations.decide import (
     is_over,
 )
 from treadle.kernel.declarations.records import (
-    MAX,
-    RATE,
     SCHEDULE,
     TRIGGERS,
-    DeclarationsBody,
     ProgramDeclarations,
-    Value,
 )
 from treadle.kernel.lists import Lists
 from treadle.kernel.reads.service import Reads
@@ -43,8 +38,8 @@ from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import DeclarationSynced
 from treadle.kernel.triggers import Triggers
+from treadle.model.declarations import MAX, RATE, DeclarationsBody, Value, declarations_id
 from treadle.model.errors import IllegalTransition, InvalidInput, NotFound, Refused, UnreadableValue
-from treadle.model.ids import uuid7
 from treadle.model.records import Record
 from treadle.model.states import DECLARATIONS as MACHINE
 from treadle.model.stored import plain, read
@@ -72,7 +67,7 @@ class Declarations(Service):
         super().__init__(core)
         self._lists = Lists(replace(core, emit=lambda _: None), reads)  # this service reports the changes
         self._triggers = triggers
-        self._record_id = uuid7(0, hashlib.sha256(f"{MACHINE.entity}\0{core.namespace}".encode()).digest())
+        self._record_id = declarations_id(core.namespace)
 
     async def sync(self, declared: ProgramDeclarations, *, dry_run: bool = False, overwrite: bool = False) -> Synced:
         """Make the store follow the declarations, and report each difference; with `dry_run`, only return them."""

@@ -17,12 +17,23 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.errors import AmbiguousId, IdempotencyKeyReused, InvalidInput, NotFound, RunNotFound, TaskNotFound, not_found
+from treadle.model.declarations import DeclarationsBody, declarations_id
+from treadle.model.errors import (
+    AmbiguousId,
+    IdempotencyKeyReused,
+    InvalidInput,
+    NotFound,
+    RunNotFound,
+    TaskNotFound,
+    UnreadableValue,
+    not_found,
+)
 from treadle.model.ids import Ref, derived_id, parse_id
 from treadle.model.names import HANDLER
 from treadle.model.records import Record
 from treadle.model.runs import Run, Step
 from treadle.model.states import APPROVAL, EXTERNAL, OBJECTIVE, RUN, SCHEDULE, STEP, TASK, TOKEN, WATCHER, RunState
+from treadle.model.stored import read
 from treadle.model.tags import KeptTags, Tags, decode_tags
 from treadle.model.tasks import NewTask, Task
 
@@ -257,3 +268,13 @@ async def check_run_repeat(store: Store, value_store: ValueStore, run: Run, owne
     same = (stored.kind, stored.workflow, stored.task_list) == (run.kind, run.workflow, run.task_list)
     if not same or not value_store.same(stored.inputs, run.inputs):
         raise IdempotencyKeyReused(run.idempotency_key or "", "run", owner_id)
+
+
+async def find_owners(store: Store, namespace: str) -> dict[str, str]:
+    """Return the program of each declared item; none if this process cannot read the record."""
+    record = await store.records.find(declarations_id(namespace))
+    try:
+        body = DeclarationsBody() if record is None else read(DeclarationsBody, record.body)
+    except UnreadableValue:
+        return {}
+    return {item: name for name, program in body.programs.items() for item in program.items}
