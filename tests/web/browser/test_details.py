@@ -43,7 +43,7 @@ async def test_a_function_is_started_from_a_form_fails_and_shows_the_item_and_th
     page = shop.page
     await shop.go("/flows")
     await page.get_by_role("link", name="Start").click()
-    payload = page.get_by_role("textbox", name="Payload as JSON", exact=True)
+    payload = page.locator("textarea[name=payload]")
     await payload.fill('{"rows": [1, 2')
     await page.get_by_role("button", name="Start").click()
     await expect(page.locator("#error-payload")).to_contain_text("not JSON")
