@@ -67,7 +67,7 @@ from treadle.model.retry import Backoff
 from treadle.model.states import RunState, StepState, TaskState
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, decode, encode, error_code, error_text, type_name
-from treadle.workers.call import outcome_of_error, stops_caller
+from treadle.workers.call import outcome_of_error
 from treadle.workers.context import Context, holder
 from treadle.workers.functions.execution import FunctionBranch, FunctionExecution, PendingUnit, Runtime, diverged
 from treadle.workers.functions.inbox import Inbox, SemaphoreSlots
@@ -215,7 +215,7 @@ class Driver:
         try:
             self._ended = (await start(payload), self.execution.misuse or self.find_forgotten())
         except BaseException as error:
-            if self.execution.closed if isinstance(error, asyncio.CancelledError) else stops_caller(error):
+            if self.branches.stops(error):
                 raise
             self._ended = (None, self.execution.misuse or error)
         self.branches.ended()

@@ -120,6 +120,15 @@ class Branches:
         task = _BranchTask(code, loop=asyncio.get_running_loop(), name=task_name(function.queue_name), context=context)
         self._branches[task] = branch
 
+    def stops(self, error: BaseException) -> bool:
+        """Return whether the exception stops the calling branch, and was not raised by its code.
+
+        The collector may dispose of a branch after its event loop was closed, in the middle of another loop's task.
+        """
+        if isinstance(error, asyncio.CancelledError):
+            return self._execution.closed
+        return stops_caller(error) or (isinstance(error, GeneratorExit) and asyncio.current_task() not in self._branches)
+
     def ended(self) -> None:
         """Count the calling branch as ended."""
         self._execution.active -= 1
@@ -139,7 +148,7 @@ class Branches:
             if branch.dropped:
                 self._forget(asyncio.current_task())
                 return
-            if self._execution.closed if isinstance(raised, asyncio.CancelledError) else stops_caller(raised):
+            if self.stops(raised):
                 raise
             error = raised
         self._journal.check_end(branch)
