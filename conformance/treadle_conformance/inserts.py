@@ -56,6 +56,7 @@ async def test_a_new_task_is_stored_as_given(store, clock):
         "deadline_for",
         "blocked_by",
         "limit",
+        "limits",
         "idempotency_key",
         "idempotency_for",
         "preclaimed",

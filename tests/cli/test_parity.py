@@ -305,6 +305,7 @@ def look(side: Side, at: dict[str, str]) -> None:
     side("external list", "--all")
     side("external show", side("external list", "--all")["jobs"][0]["id"])
     side("events", "--limit", "5")
+    side("audit", "--limit", "5")
     side("stream", side("tasks list")["tasks"][0]["id"])
     side("workers")
     side("store verify")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ def one() -> int:
 
 OPERATIONS: dict[str, Callable[[Any], Any]] = {
     "step": lambda ctx: ctx.step(one),
+    "transaction": lambda ctx: ctx.transaction(partial(sqlite3.connect, ":memory:"), lambda connection: 1),
     "effect": lambda ctx: ctx.effect("mail", one),
     "call": lambda ctx: ctx.call("pack"),
     "external": lambda ctx: ctx.external("pack"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sqlite3
 import textwrap
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,6 +32,7 @@ async def ship(payload: Any, ctx: Any) -> int:
 Begin = Callable[[Any], Any]
 FORGOTTEN: dict[str, tuple[Begin, str]] = {
     "step": (lambda ctx: ctx.step(one), "step one"),
+    "transaction": (lambda ctx: ctx.transaction(partial(sqlite3.connect, ":memory:"), one), "step one"),
     "effect": (lambda ctx: ctx.effect("mail", one), "effect mail"),
     "call": (lambda ctx: ctx.call("pack"), "call pack"),
     "external": (lambda ctx: ctx.external("pack"), "call pack"),

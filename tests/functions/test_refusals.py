@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
+import sqlite3
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,6 +30,10 @@ REFUSED: dict[str, dict[str, Callable[[Any], Any]]] = {
         "retry": lambda ctx: ctx.step(one, retry="x"),
         "timeout": lambda ctx: ctx.step(one, timeout=-1),
         "limit key": lambda ctx: ctx.step(one, limit_key=5),
+    },
+    "transaction": {
+        "timeout": lambda ctx: ctx.transaction(partial(sqlite3.connect, ":memory:"), one, timeout=-1),
+        "key": lambda ctx: ctx.transaction(partial(sqlite3.connect, ":memory:"), one, key=5),
     },
     "effect": {
         "request": lambda ctx: ctx.effect("pay", one, ODD),

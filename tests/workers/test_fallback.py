@@ -1,4 +1,4 @@
-"""The handler of names that no live worker serves: `@engine.fallback`."""
+"""The handler of names that no live worker serves: `@engine.handler("*")`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def engines(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         async def own(payload: dict[str, Any]) -> dict[str, Any]:
             return {"by": "own"}
 
-        @one.fallback
+        @one.handler("*")
         async def fallback(payload: dict[str, Any], ctx: Any) -> dict[str, Any]:
             return {"by": "fallback", "name": ctx.task_name}
 
@@ -70,4 +70,4 @@ async def test_a_worker_without_a_fallback_leaves_unknown_names_alone(engines: E
 
 async def test_there_is_one_fallback(engines: Engines):
     with raises_code("handler_exists"):
-        engines[0].fallback(result_of)
+        engines[0].handler("*")(result_of)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from treadle.workers.specialists import SpecialistOptions
 
 H = TypeVar("H", bound=Callable[..., Any])
+CATCH_ALL = "*"
+"""The name of a handler for names that nobody serves."""
 
 
 class Registration:
@@ -52,6 +54,9 @@ class Registration:
             With `batch=100`, it receives a list of up to 100 payloads, of tasks that become ready `within` that many seconds, and
             returns a list with a result, an outcome or an exception for each; see `docs/how-to/batches.md`. Tasks of one batch have
             the same value in the field `key` of their payloads. `concurrency` (default: 4) is the number of concurrent batches.
+
+            `@engine.handler("*")` handles the tasks of names that no live worker serves; `ctx.task_name` is the name. Workers learn
+            of other workers at each poll, so a task may come here while the worker for its name starts.
             """
             return _decorator(name, lambda own, fn: self._add_handler(own, fn, "handler", options))
 
@@ -73,24 +78,19 @@ class Registration:
             """
             return _decorator(name, lambda own, fn: self._add_function(own, fn, options))
 
-    def fallback(self, handler: H, /) -> H:
-        """Let the `handler`, of (payload, ctx), handle tasks of all names that no live worker serves; `ctx.task_name` is the name.
-
-        Workers learn of other workers at each poll, so a task may reach the fallback while the worker for its name starts.
-        """
-        registry = self.kernel.registry
-        if registry.catch_all is not None:
-            raise Refused("There is already a fallback in this process.", code="handler_exists")
-        registry.catch_all = make_handler("fallback", registry.dependencies.wire(unwrapped(handler)))
-        return handler
-
     def _add_handler(self, name: str, fn: Any, kind: Kind, options: BatchHandlerOptions | HandlerOptions) -> Handler[..., Any]:
         registry = self.kernel.registry
-        handler = make_handler(name, registry.dependencies.wire(unwrapped(fn)), kind=kind, **options)
-        registry.add(handler)
-        for limit in handler.limits:
-            if limit.by is None and (limit.max, limit.rate) != (None, None):
-                self.declare.limit(limit.name, rate=limit.rate, max=limit.max)
+        if is_fallback := name == CATCH_ALL:
+            if kind != "handler" or options:
+                raise InvalidInput(f'The handler "{CATCH_ALL}" of names that nobody serves takes (payload, ctx), and no options.')
+            if registry.catch_all is not None:
+                raise Refused(f'There is already a handler "{CATCH_ALL}" in this process.', code="handler_exists")
+        own_name = "fallback" if is_fallback else name
+        handler = make_handler(own_name, registry.dependencies.wire(unwrapped(fn)), kind=kind, **options)
+        if is_fallback:
+            registry.catch_all = handler
+        else:
+            registry.add(handler)
         assert handler.signature is not None
         return Handler(name, unwrapped(fn), handler.signature)
 

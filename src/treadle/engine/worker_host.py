@@ -239,7 +239,8 @@ class WorkerHost:
 
     def _fallback(self) -> Fallback | None:
         """Return the handlers of names without a registered one."""
-        registry, kernel = self._registry, self._kernel
+        kernel = self._kernel
+        registry = kernel.registry  # an agent has handlers of its own, and the fallback of its engine
 
         async def list_served() -> set[str]:
             now, servers = await kernel.store.now(), await kernel.store.servers.list_all(kernel.settings.namespace)

@@ -250,7 +250,7 @@ class Fallback(Protocol):
 
 
 class CatchAll:
-    """The fallback that handles every name that no live worker serves, with one handler (`@engine.fallback`)."""
+    """The fallback that handles every name that no live worker serves, with one handler (`@engine.handler("*")`)."""
 
     def __init__(
         self, handler: RegisteredHandler, inner: Fallback | None, list_served: Callable[[], Awaitable[Collection[str]]]
@@ -386,7 +386,7 @@ class Context:
 
     @property
     def task_name(self) -> str:
-        """The task's name, which a handler of several names (`@engine.fallback`) needs."""
+        """The task's name, which a handler of several names (`@engine.handler("*")`) needs."""
         return self.task.name
 
     @property

@@ -315,7 +315,7 @@ class Queue(Service):
         if spec.limit_key is not None:
             stored |= _limit_keys(spec)
         elif spec.kind == HANDLER:
-            stored |= limit_fields(self._core.limits_for(spec.name, spec.payload or {}))
+            stored |= limit_fields(self._core.limits_for(check_name(spec.name), spec.payload or {}))
         if spec.created_by is not None:
             stored["created_by"] = check_key(spec.created_by, "actor")
         queue = self._queue(spec.kind, spec.task_list, spec.name)

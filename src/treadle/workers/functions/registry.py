@@ -146,7 +146,7 @@ def _source_of(function: Callable[..., Any]) -> tuple[list[str], int, ast.Module
     try:
         lines, first = inspect.getsourcelines(function)
         return lines, first, ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError, ValueError):
+    except (OSError, TypeError, SyntaxError, ValueError, SystemError):  # the last one if code is parsed in a collection meanwhile
         return None
 
 
