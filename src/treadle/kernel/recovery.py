@@ -59,7 +59,7 @@ class RecoveryReport(msgspec.Struct):
 
     dry_run: bool
     pending_approvals: int = 0
-    """Approvals whose task still waits for them and wakes when something is due."""
+    """Approvals with a task that still waits for them and wakes when something is due."""
     overdue_approvals: int = 0
     """Pending approvals past their expiry; they expire now."""
     orphaned_approvals: list[str] = msgspec.field(default_factory=list)

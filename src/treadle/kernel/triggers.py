@@ -181,7 +181,7 @@ class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
         return ()
 
     async def repair(self) -> list[str]:
-        """Give a new task to active records whose task was canceled or is due too late; return their names. Idempotent."""
+        """Give a new task to active records without one that is due in time; return their names. Idempotent."""
         repaired = []
         for record in await self._list_active():
             body = self.load(record)

@@ -311,7 +311,7 @@ class AttemptRunner:
         return None
 
     async def _without_specialist(self, task: Task) -> TaskDecision:
-        """Release or fail an external job whose specialist is missing; a plain handler of the same name cannot poll it."""
+        """Release or fail an external job without a specialist; a plain handler of the same name cannot poll it."""
         external_jobs = self._services.external_jobs
         if external_jobs is not None and not await external_jobs.is_offered(task):
             return failure(Problem(UNREGISTERED, unregistered_text(task.name, task.scope)))

@@ -197,7 +197,7 @@ class LeaseRenewer:
             self.enforce_deadlines()
 
     def enforce_deadlines(self) -> float:
-        """Lose the claims whose local deadline has passed; return the seconds until the next one. Never calls the store.
+        """Lose the claims past their local deadline; return the seconds until the next one. Never calls the store.
 
         The deadline is shortly before the end of the lease, so that the handler has stopped when another worker takes over.
         """

@@ -268,7 +268,7 @@ class Claimer:
         await self._refresh_orphans()
 
     async def _refresh_orphans(self) -> None:
-        """Find the queues whose tasks are to be ignored; at most once per `poll_every`, as lists and servers change slowly."""
+        """Find the queues with tasks to ignore; at most once per `poll_every`, as lists and servers change slowly."""
         now = self._clock.monotonic()
         if now - self._orphans_at >= self._options.poll_every:
             self._orphans_at = now

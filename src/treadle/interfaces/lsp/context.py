@@ -47,7 +47,7 @@ class CursorContext:
 
     @property
     def call(self) -> Bracket | None:
-        """The innermost call whose parentheses are open."""
+        """The innermost call with open parentheses."""
         for bracket in reversed(self.brackets):
             if bracket.kind in ("call", "yield", "mixin"):
                 return bracket

@@ -183,7 +183,7 @@ async def _partial_answers(service: Operations, run_id: str) -> list[tuple[str, 
 
 
 def current_lines(drawn: FlowGraph, source: str) -> set[int]:
-    """The lines of the source whose steps are active or failed."""
+    """The lines of the source with active or failed steps."""
     now = ("running", "pending", "paused", "failed")
     return {
         line

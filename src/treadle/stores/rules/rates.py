@@ -20,7 +20,7 @@ def due_keys(rated: Iterable[Limit], now: int) -> tuple[set[tuple[str, str]], in
 
 
 def stuck_keys(rated: Iterable[Limit], now: int) -> list[Limit]:
-    """Return the limits whose admitted tasks nobody claims, for example because no worker has their handler."""
+    """Return the limits with admitted tasks that nobody claims, for example because no worker has their handler."""
     return [limit for limit in rated if limit.stuck_for(now) == 0]
 
 

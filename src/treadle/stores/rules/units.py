@@ -52,7 +52,7 @@ Name = tuple[str, str, str | None]
 
 _OF_FINISHED = frozenset({Redrive, Discard})
 _RARE = frozenset({PutRun, RunTransition, PutRecord, ChangeRecord})
-"""Rows that change what the guards of later units are compared with."""
+"""Rows that change values with which the guards of later units are compared."""
 
 
 class GuardedTask(NamedTuple):

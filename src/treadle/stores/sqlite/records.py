@@ -10,7 +10,7 @@ class SqliteRecords(RecordStore):
     """The `RecordStore` of SQLite."""
 
     def _list_statement(self, which: RecordFilter) -> str:
-        """Return the statement whose index fits."""
+        """Return the statement with the index that fits."""
         if which.task_id is not None:
             return "list_records_of_task"
         if which.run_id is not None:
