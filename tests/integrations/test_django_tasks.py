@@ -140,6 +140,7 @@ async def test_a_task_is_enqueued_and_executed(worker: Any, code: Any) -> None:
     assert (result.status, result.is_finished, result.attempts, result.task) == (Status.READY, False, 0, task)
     assert (result.args, result.kwargs) == ([1], {"two": 3})
     assert result.enqueued_at is not None
+    assert await in_thread(task.get_result, result.id) == result
     with pytest.raises(ValueError, match="not finished"):
         assert result.return_value
     await worker()

@@ -68,7 +68,8 @@ class TreadleBackend(BaseTaskBackend):  # type: ignore[misc]
         in_project = "STORE" not in _given() and connections[_alias()].vendor == "postgresql"
         target: Any = within() if in_project else waiting()
         stored = target.enqueue(task.module_path, {"args": result.args, "kwargs": result.kwargs}, **options)
-        result = replace(result, id=stored.id, enqueued_at=timezone.now())
+        at = timezone.now() if in_project else _instant(target.run(target._inner.kernel.reads.get_task(stored.id)).created_at)
+        result = replace(result, id=stored.id, enqueued_at=at)
         task_enqueued.send(type(self), task_result=result)
         return result
 
