@@ -25,10 +25,10 @@ LEASE = 60
 
 def stop_keeping(child: Child) -> None:
     """Kill the lease sidecar of the process, with the process, as the end of a container does."""
-    sidecars = [int(pid) for pid in sidecars_of(child.pid)]
+    child.send(signal.SIGSTOP)  # neither of them sees the end of the other
+    for pid in sidecars_of(child.pid):
+        os.kill(int(pid), signal.SIGKILL)
     child.send(signal.SIGKILL)
-    for pid in sidecars:
-        os.kill(pid, signal.SIGKILL)
 
 
 async def leases_end_at(scene: Scene) -> int:

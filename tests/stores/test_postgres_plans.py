@@ -220,6 +220,7 @@ async def check_settle(connection: PostgresConnection) -> None:
         loud,
         none,
         loud,
+        loud,
     )
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)

@@ -242,6 +242,8 @@ def _formatted(name: str) -> str:
 def _resolved(value: Any, wait: Wait | None) -> Any:
     if not inspect.isawaitable(value):
         return value
+    if wait is None and inspect.iscoroutine(value):
+        value.close()
     _check_kind(False, wait)
     assert wait is not None
     return wait(value)

@@ -117,7 +117,11 @@ class Branches:
         function = self._execution.function
         context = copy_context()
         context.run(executing.set, (function.name, function.code, branch))
-        task = _BranchTask(code, loop=asyncio.get_running_loop(), name=task_name(function.queue_name), context=context)
+        loop, name = asyncio.get_running_loop(), task_name(function.queue_name)
+        if loop.get_task_factory() is None:
+            task: asyncio.Task[Any] = _BranchTask(code, loop=loop, name=name, context=context)
+        else:  # such as that of a simulation, whose processes know their tasks
+            task = loop.create_task(code, name=name, context=context)
         self._branches[task] = branch
 
     def stops(self, error: BaseException) -> bool:
