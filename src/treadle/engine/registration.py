@@ -91,6 +91,9 @@ class Registration:
             registry.catch_all = handler
         else:
             registry.add(handler)
+        for limit in handler.limits:
+            if limit.by is None and (limit.max, limit.rate) != (None, None):
+                self.declare.limit(limit.name, rate=limit.rate, max=limit.max)
         assert handler.signature is not None
         return Handler(name, unwrapped(fn), handler.signature)
 
