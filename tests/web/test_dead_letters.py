@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tests.web.conftest import Visit
 from tests.web.test_lists import main_of
@@ -28,9 +30,8 @@ async def fail(visit: Visit, count: int, message: str = "no luck", name: str = "
 
 def going_on(page: str) -> dict[str, str]:
     """The fields of the form that goes on with bulk work."""
-    parts = page.partition("data-continue")[2].partition("</form>")[0].split('name="')[1:]
-    fields = dict(part.partition('" value="')[::2] for part in parts)
-    return {name: value.partition('"')[0] for name, value in fields.items()}
+    form = page.partition("data-continue")[2].partition("</form>")[0]
+    return dict(re.findall(r'name="([^"]*)"\s+value="([^"]*)"', form))
 
 
 async def test_dead_letters_are_grouped_by_cause(visit: Visit):
