@@ -134,6 +134,7 @@ class Scene:
             "servers": "/servers?every",
             "server": f"/servers/{of['server']}",
             "events": "/events",
+            "audit": "/audit",
             "settings": "/settings",
             "settings-retention": "/settings/retention",
             "settings-store": "/settings/store",

@@ -49,6 +49,16 @@ GRANTS: dict[Scope, frozenset[Scope]] = {
 }
 """The scopes that each scope implies; a token grants the union over its scopes."""
 
+PRESETS: dict[str, tuple[Scope, ...]] = {
+    "viewer": (Scope.READ,),
+    "approver": (Scope.APPROVE,),
+    "operator": (Scope.OPERATE, Scope.APPROVE),
+}
+"""The scopes of people by what they do."""
+
+PRESET_DAYS = 90
+"""How long a token of a preset is valid by default."""
+
 ONCE_OPERATE = frozenset({Scope.OPERATE, Scope.APPROVE, Scope.PUBLISH})
 """The scopes that `operate` stands for in tokens created before these were separate."""
 

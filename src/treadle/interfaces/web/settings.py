@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from treadle.interfaces.web.forms import if_allowed, number, text, whole
 from treadle.interfaces.web.site import Visit, act, action, page
-from treadle.model.access import Scope
+from treadle.model.access import PRESET_DAYS, PRESETS, Scope
 from treadle.model.errors import InvalidInput
 
 PAGES_AT_ONCE = 10
@@ -23,13 +23,14 @@ _SCOPES = {
     Scope.REGISTER: "register Python handlers",
     Scope.ADMIN: "everything",
 }
+_FORM = {"scopes": _SCOPES, "presets": PRESETS, "days": PRESET_DAYS}
 SUMS = ("trees", "tasks", "runs", "steps", "transitions", "lines", "records", "freed")
 
 
 @page("/settings")
 async def tokens(visit: Visit) -> Response:
     token_list = await if_allowed(visit.api.tokens.list(every="every" in visit.query))
-    return await visit.render("settings_tokens.html", tokens=token_list, made=None, scopes=_SCOPES)
+    return await visit.render("settings_tokens.html", tokens=token_list, made=None, **_FORM)
 
 
 @action("/settings/tokens")
@@ -37,10 +38,10 @@ async def create(visit: Visit) -> Response:
     form = await visit.form()
     days, name = number(form, "expires"), text(form, "name")
     lists = (text(form, "task_lists") or "").replace(",", " ").split()
-    scopes = [str(scope) for scope in form.getlist("scope")]
+    scopes = [str(scope) for scope in form.getlist("scope")] or PRESETS.get(text(form, "preset") or "", ())
     created = await visit.api.tokens.create(name or "", scopes, expires=None if days is None else days * _DAY, task_lists=lists)
     token_list = await visit.api.tokens.list()
-    return await visit.render("settings_tokens.html", tokens=token_list, made=created, scopes=_SCOPES)
+    return await visit.render("settings_tokens.html", tokens=token_list, made=created, **_FORM)
 
 
 act("/settings/tokens/{token}/revoke", "tokens.revoke", "The token {name} is {state}.", to="/settings")

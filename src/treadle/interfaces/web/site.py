@@ -78,6 +78,7 @@ MENU = (
     Entry("System", "/handlers", "Handlers", "handler", "h"),
     Entry("System", "/servers", "Workers", "server", "v"),
     Entry("System", "/events", "Events", "event", "e"),
+    Entry("System", "/audit", "Audit", "event", "c"),
     Entry("System", "/settings", "Settings", "settings", ","),
 )
 
@@ -97,6 +98,7 @@ _MENU_FOR = 2.0
 _MODULES = (
     "alerts",
     "approvals",
+    "audit",
     "dead_letters",
     "external_jobs",
     "flows",

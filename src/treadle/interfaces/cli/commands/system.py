@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from click.exceptions import Exit
@@ -30,7 +30,7 @@ from treadle.interfaces.cli.values import seconds
 from treadle.kernel.store.health import findings
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.units import Keep, Unit
-from treadle.model.access import check_token_name, parse_scopes
+from treadle.model.access import PRESET_DAYS, PRESETS, check_token_name, parse_scopes
 from treadle.model.clock import span
 from treadle.model.errors import SchemaBehind, StoreError, StoreUnavailable, TreadleError
 from treadle.model.tasks import Claim
@@ -269,27 +269,34 @@ _SCOPES = (
     "or admin (everything); repeatable"
 )
 
+_PRESETS = "Scopes for a person: " + ", ".join(f"{name} ({', '.join(scopes)})" for name, scopes in PRESETS.items())
+
 
 async def create(
     session: CommandSession,
     name: Annotated[str, argument(metavar="NAME", help="Name recorded in the log, such as ci or ada@example.org")],
-    scopes: Annotated[list[str], option("--scope", metavar="SCOPE", help=_SCOPES)],
+    scopes: Annotated[list[str] | None, option("--scope", metavar="SCOPE", help=_SCOPES)] = None,
+    preset: Annotated[Literal["viewer", "approver", "operator"] | None, option(help=_PRESETS)] = None,
     expires: Annotated[
-        str | None, option(metavar="DURATION", help="Lifetime, e.g. 12h or 30d; default: until it is revoked")
+        str | None,
+        option(
+            metavar="DURATION", help=f"Lifetime, e.g. 12h or 30d; default: {PRESET_DAYS}d with --preset, else until it is revoked"
+        ),
     ] = None,
     lists: Annotated[
         list[str] | None, option("--list", metavar="LIST", help="Restrict it to this task list; repeatable; default: all")
     ] = None,
 ) -> None:
     """Create a token and print its secret, which is shown only once; stdout contains only the secret."""
-    valid_for = seconds(expires, "--expires")
+    valid_for = seconds(expires or (f"{PRESET_DAYS}d" if preset else None), "--expires")
+    granted = [*(scopes or ()), *(PRESETS[preset] if preset else ())]
 
     def check(_: object) -> None:
         check_token_name(name)
-        parse_scopes(scopes)
+        parse_scopes(granted)
 
     async with session.api(migrate=True, first=check) as api:
-        token = await api.tokens.create(name, scopes, expires=valid_for, task_lists=lists or ())
+        token = await api.tokens.create(name, granted, expires=valid_for, task_lists=lists or ())
     if session.json:
         session.show(token, lambda: plain(""))
         return
