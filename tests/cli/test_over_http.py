@@ -21,6 +21,14 @@ BOTH = [
 ]
 
 
+def test_a_preset_grants_scopes_for_ninety_days(treadle: Treadle):
+    token = treadle.json("token", "create", "ada", "--preset", "approver")
+    assert (token["scopes"], token["expires_at"] is not None) == (["approve"], True)
+    refused = treadle("token", "create", "ada", "--json")
+    assert refused.code != 0
+    assert "scope" in refused.error["message"]
+
+
 def test_operators_see_and_do_the_same_through_a_server(treadle: Treadle):
     secret = treadle.json("token", "create", "ada", "--scope", "admin")["secret"]
     treadle.json("enqueue", "greet", "--list", "night")

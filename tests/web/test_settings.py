@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from tests.web.conftest import Visit
 from tests.web.test_dead_letters import going_on
 from tests.web.test_lists import main_of
 
 from treadle.interfaces.web import settings
+from treadle.model.access import PRESET_DAYS, PRESETS
 
 
 async def test_a_token_is_made_its_secret_shown_once_and_revoked(visit: Visit):
@@ -31,6 +34,23 @@ async def test_a_token_is_made_its_secret_shown_once_and_revoked(visit: Visit):
 async def test_a_token_without_scopes_is_rejected_with_an_explanation(visit: Visit):
     assert "scope" in main_of(await visit.do("/settings/tokens", name="ada"))
     assert (await visit.engine.kernel.tokens.list()).tokens == []
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+async def test_a_preset_grants_its_scopes_for_the_default_time(visit: Visit, preset: str):
+    page = await visit.page("/settings")
+    assert f'name="expires" type="number" min="0.01" step="any" value="{PRESET_DAYS}"' in page
+    await visit.do("/settings/tokens", name="ada", preset=preset, expires=str(PRESET_DAYS))
+    (token,) = (await visit.engine.kernel.tokens.list()).tokens
+    assert token.scopes == sorted(PRESETS[preset])
+    assert token.expires_at is not None
+    assert round((token.expires_at - token.created_at) / timedelta(days=1)) == PRESET_DAYS
+
+
+async def test_the_login_page_has_no_menu(visit: Visit):
+    page = await visit.page("/login")
+    assert "<main" in page
+    assert not any(text in page for text in ('id="menu"', "data-toggle-menu", "data-palette"))
 
 
 async def test_retention_rules_of_a_list_are_set(visit: Visit):

@@ -10,6 +10,8 @@ from urllib.parse import quote
 from treadle.api.view import Column, attribute, short, view_of, words
 from treadle.interfaces.web.filters import ID, short_id
 
+_DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
+
 
 class Cell(NamedTuple):
     """A value: the kind of its column (or `number`), the value, and the page that it leads to."""
@@ -58,12 +60,16 @@ def _cell(column: Column, record: Any) -> Cell:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Cell("number", value, None)
     link = column.link(record) if callable(column.link) else column.link
-    href, label = link_to(link, record), words(value)
+    href, label = link_to(link, record), _DIGEST.sub(_shortened, words(value))
     return (
-        Cell("link", re.sub(ID, lambda match: short_id(match[0]), label), href)
+        Cell("link", re.sub(ID, _shortened, label), href)
         if href
         else Cell("text", short(label, column.limit or len(label) + 1), None)
     )
+
+
+def _shortened(match: re.Match[str]) -> str:
+    return short_id(match[0])
 
 
 def link_to(link: str, record: Any) -> str | None:

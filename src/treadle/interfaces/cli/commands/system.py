@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from click.exceptions import Exit
@@ -276,7 +276,7 @@ async def create(
     session: CommandSession,
     name: Annotated[str, argument(metavar="NAME", help="Name recorded in the log, such as ci or ada@example.org")],
     scopes: Annotated[list[str] | None, option("--scope", metavar="SCOPE", help=_SCOPES)] = None,
-    preset: Annotated[Literal["viewer", "approver", "operator"] | None, option(help=_PRESETS)] = None,
+    preset: Annotated[str | None, option(choices=tuple(PRESETS), help=_PRESETS)] = None,
     expires: Annotated[
         str | None,
         option(
