@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -183,6 +184,9 @@ class Settings:
     by default and with `off`."""
     service_name: str = _setting(DEFAULT_SERVICE, _text, fallback="OTEL_SERVICE_NAME")
     """The name of this service in traces; falls back to `OTEL_SERVICE_NAME`."""
+    release: str = _setting("", _text)
+    """The release of the application, such as `2026-11-20.3`: workers record it, and metrics are kept by it. By default the first
+    12 digits of the commit, if the process starts in a git repository."""
     finish_on_failure: tuple[str, ...] = _setting((), _words(","))
     """Workflows (names or globs, separated by commas) whose runs, once they cannot succeed, still run their other branches to the
     end; by default they start nothing new. `on_failure` of a start takes precedence."""
@@ -323,6 +327,34 @@ def _read(each: Field[Any]) -> Any:
     variable = variable_of(each.name)
     text = find_variable(variable) or os.environ.get(each.metadata["fallback"])  # noqa: TID251
     return each.metadata["read"](variable, text) if text else each.default
+
+
+# --- the release of the application ---
+
+
+def find_release(settings: Settings) -> str:
+    """Return the release of the application: the setting, or else the commit of the working directory; empty without either."""
+    return settings.release or find_commit(Path.cwd())
+
+
+def find_commit(folder: Path) -> str:
+    """Return the first 12 digits of the commit that is checked out in this folder or above it; empty outside of a repository."""
+    git = next((place / ".git" for place in (folder, *folder.parents) if (place / ".git").exists()), None)
+    if git is None:
+        return ""
+    with suppress(OSError, ValueError):
+        if git.is_file():  # a worktree or a submodule
+            git = folder / git.read_text("utf-8").partition("gitdir:")[2].strip()
+        head = (git / "HEAD").read_text("utf-8").strip()
+        if not head.startswith("ref: "):
+            return head[:12]
+        name, common = head.removeprefix("ref: "), git / "commondir"
+        shared = git / common.read_text("utf-8").strip() if common.exists() else git
+        if (shared / name).exists():
+            return (shared / name).read_text("utf-8")[:12]
+        packed = (shared / "packed-refs").read_text("utf-8").splitlines()
+        return next((line[:12] for line in packed if line.endswith(f" {name}")), "")
+    return ""
 
 
 # --- the directory of namespaces ---

@@ -72,6 +72,8 @@ class DeadLetterGroup(ApiRecord, frozen=True):
     last_at: Instant
     last_id: str
     """The latest failure."""
+    since_release: str | None
+    """The release of the application that the first of them ran, as far as its worker is known."""
     error: Json
     """Its error."""
 
@@ -123,6 +125,7 @@ GROUP = View(
         "count",
         Column("first", "first_at", spare=True),
         "last_at",
+        Column("since", "since_release", spare=True),
         Column("last error", "error.message", limit=60),
     ),
     facts=(
@@ -132,10 +135,11 @@ GROUP = View(
         "first_at",
         "last_at",
         Column("last task", "last_id"),
+        "since_release",
         "error",
         Column("traceback", "error.traceback"),
     ),
-    brief=("fingerprint", "error_code", "name", "count", "of_runs", "first_at", "last_at", "last_id", "error"),
+    brief=("fingerprint", "error_code", "name", "count", "of_runs", "first_at", "last_at", "last_id", "since_release", "error"),
     empty="No dead letters.",
 )
 

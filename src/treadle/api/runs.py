@@ -162,6 +162,8 @@ class RunDetail(Run, frozen=True, kw_only=True):
     """Names of the signals that its function waits for and that were not sent yet."""
     takeovers: list[Takeover] = msgspec.field(default_factory=list)
     """The last 20 takeovers, oldest first."""
+    release: str | None = None
+    """The release of the application that executed its newest task, as far as that worker is known."""
     missing_handlers: list[str] = msgspec.field(default_factory=list)
     """Handlers that it may still need and that no live worker of its task list has; empty after its end."""
     continued_as: str | None = None
@@ -399,6 +401,7 @@ RUN = View(
         "steps",
         "fairness_key",
         Column("takeovers", _takeovers),
+        "release",
         "tags",
         Column("lineage", _lineage),
         "idempotency_key",

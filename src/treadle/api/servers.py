@@ -34,6 +34,8 @@ class Server(ApiRecord, frozen=True):
     failed: int
     started_at: Instant
     heartbeat_at: Instant
+    release: str
+    """The release of the application whose code it runs; empty if it is not known."""
     evidence: str | None
     """How others saw that it is dead before its heartbeats stopped: by its `process`, or by its `session` with the database."""
 
@@ -86,6 +88,7 @@ class Fleet(ApiRecord, frozen=True):
     oldest_heartbeat_at: Instant | None
     """The oldest heartbeat."""
     versions: list[Served]
+    releases: list[Served]
     task_lists: list[Served]
     handlers: list[Served]
     roles: list[Served]
@@ -107,6 +110,7 @@ View(
         "failed",
         Column("lists", "task_lists", spare=True),
         "?version",
+        "?release",
         Column("handlers", spare=True, limit=30),
     ),
     brief=("name", "state", "running", "heartbeat_at"),

@@ -166,6 +166,8 @@ class TaskDetail(Task, frozen=True, kw_only=True):
     payload: Json
     result: Json
     checkpoint: Json
+    release: str | None
+    """The release of the application that executed it last, as far as its worker is known."""
     why: Why
     transitions: list[TransitionRecord]
     lines: list[TaskLogLine]
@@ -303,6 +305,7 @@ View(
         Column("finished by", lambda task: (task.actor or task.owner_id) if task.finished_at else None),
         Column("due", _due_at, "instant"),
         Column("last claimed", "claimed_at"),
+        "release",
         Column("retry policy", lambda task: task.policy and encode(task.policy)),
         "unique_key",
         "limit_key",
@@ -332,6 +335,7 @@ View(
         Column("result", kind="json"),
         Column("progress", kind="json"),
         "owner_id",
+        "release",
         "wake_at",
         "step_id",
         Column("transitions", rows=TRANSITIONS),

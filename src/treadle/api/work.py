@@ -125,6 +125,7 @@ class WorkApi(Protocol):
         heartbeat_every: Annotated[float, Doc("Seconds between its heartbeats")] = 10.0,
         host: Annotated[str, Doc("Its host, for people")] = "outside",
         version: Annotated[str, Doc("Its version, for people")] = "",
+        release: Annotated[str, Doc("The release of the application that it runs, by which metrics are kept", "2026-11-20.3")] = "",
     ) -> Worker:
         """Register a worker; each start of a process is a new worker."""
 

@@ -304,7 +304,7 @@ class Kernel:
         from treadle.kernel.tasks.dead_letters import DeadLetters
 
         return DeadLetters(
-            self.core, self.queue, self.task_records, lambda run_id, actor: self.runs.retry_dead(run_id, actor=actor)
+            self.core, self.queue, self.reads, self.task_records, lambda run_id, actor: self.runs.retry_dead(run_id, actor=actor)
         )
 
     @cached_property

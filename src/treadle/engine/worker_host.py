@@ -35,6 +35,7 @@ from treadle.model.errors import Refused, StoreError
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.stored import write
 from treadle.model.tasks import Claim, Server
+from treadle.settings import find_release
 from treadle.stores.step_results import record_step
 from treadle.version import VERSION
 from treadle.workers.builtins import SCAN_CONCURRENCY, run_handlers, service_handlers
@@ -108,6 +109,7 @@ class WorkerHost:
         )
         self.owner_id = owner_id or kernel.ids.new_id()
         self._name = name or default_name(self._machine, self.owner_id)
+        self._release = find_release(kernel.settings)
         self._state = "starting"
         self._executor = self._machine.executor(threads)
         self._scan_executor = self._machine.executor(SCAN_CONCURRENCY)  # separate: scans and handlers do not delay each other
@@ -228,6 +230,7 @@ class WorkerHost:
             error=None if blocked_by is None else write(blocked_by),
             process=self._failure_detector.process,
             namespace=self._kernel.settings.namespace,
+            release=self._release,
         )
 
     def _served(self) -> list[str]:

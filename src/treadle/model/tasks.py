@@ -288,6 +288,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """Why others recorded the end of this server: `process` or `session` (`kernel.takeover`). A heartbeat clears it."""
     namespace: str | None = None
     """The namespace that it serves; None: an older version registered it, and did not say."""
+    release: str = ""
+    """The release of the application whose code it runs; empty if it is not known."""
 
 
 LIVE_SERVER_STATES = ("starting", "running", "draining")

@@ -6,7 +6,7 @@ such hold with its row in `servers`, from where reasons, the status and the hand
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -96,6 +96,11 @@ def shown_server_state(server: Server, now: int) -> str:
 def shown_servers(servers: Sequence[Server], now: int) -> list[Server]:
     """The servers, in the states as shown."""
     return [replace(server, state=shown_server_state(server, now)) for server in servers]
+
+
+def releases_of(servers: Iterable[Server]) -> dict[str | None, str]:
+    """The releases of the application by the ids of the servers that have one."""
+    return {server.id: server.release for server in servers if server.release}
 
 
 def is_own(task: Task | QueueKey) -> bool:

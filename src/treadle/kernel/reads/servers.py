@@ -45,6 +45,7 @@ class Servers:
             failed=sum(server.failed for server in servers),
             oldest_heartbeat_at=Instant.of(min(server.heartbeat_at for server in servers)) if servers else None,
             versions=_served([server.version] for server in servers),
+            releases=_served([server.release] for server in servers if server.release),
             task_lists=_served(server.task_lists for server in servers),
             handlers=_served(server.handlers for server in servers),
             roles=_served(_roles(server) for server in servers),

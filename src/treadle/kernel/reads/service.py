@@ -9,7 +9,7 @@ import msgspec
 from treadle.api.lists import DesiredWorkers
 from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.engine_tasks import find_pause
-from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, shown_servers, why
+from treadle.kernel.queue.why import Reason, WaitContext, releases_of, serves, shown_server_state, shown_servers, why
 from treadle.kernel.reads.demand import check_bounds, load_of, scaling
 from treadle.kernel.store.lookups import CANDIDATES, LAST, check_limit, find_id, is_short
 from treadle.kernel.store.queries import QueueDepth, TaskFilter
@@ -126,6 +126,10 @@ class Reads(Service):
     async def list_servers(self) -> list[Server]:
         """The servers of the namespace, newest first, in the states as shown: `lost` is derived."""
         return shown_servers(await self._store.servers.list_all(self._namespace), await self._store.now())
+
+    async def list_releases(self) -> dict[str | None, str]:
+        """The releases of the workers that have one, by their ids."""
+        return releases_of(await self._store.servers.list_all(self._namespace))
 
     async def get_server(self, server_id: str) -> Server:
         """The server, or `NotFound`."""

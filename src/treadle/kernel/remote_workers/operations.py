@@ -49,6 +49,7 @@ class WorkOperations(WorkApi):
         heartbeat_every: float = 10.0,
         host: str = "outside",
         version: str = "",
+        release: str = "",
         actor: str = "outside",
     ) -> Worker:
         worker = await self._workers.register(
@@ -59,6 +60,7 @@ class WorkOperations(WorkApi):
             heartbeat_every=heartbeat_every,
             host=host,
             version=version,
+            release=release,
             actor=actor,
         )
         return record_of(Worker, worker, worker_id=worker.id, lease_for=self._lease_for)

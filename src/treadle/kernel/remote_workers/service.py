@@ -89,6 +89,7 @@ class RemoteWorkers(HeldWork):
         heartbeat_every: Duration = 10,
         host: str = "outside",
         version: str = "",
+        release: str = "",
         actor: str = "outside",
     ) -> Server:
         """Register a worker under a new id, the id of its server row. `handlers` are names, short names or globs (`billing.*`).
@@ -100,8 +101,9 @@ class RemoteWorkers(HeldWork):
         check_key(name, "name of a worker")
         check_key(host, "host")
         check_key(actor, "actor")
-        if version:
-            check_key(version, "version")
+        for what, text in (("version", version), ("release", release)):
+            if text:
+                check_key(text, what)
         every_for = milliseconds(heartbeat_every, "heartbeat_every", positive=True)
         if check_count(concurrency, "concurrency") > MAX_WORKER_CONCURRENCY:
             raise InvalidInput(f"concurrency must be at most {MAX_WORKER_CONCURRENCY}, not {concurrency}.")
@@ -111,6 +113,7 @@ class RemoteWorkers(HeldWork):
             host=host,
             pid=0,
             version=version,
+            release=release,
             state="running",
             handlers=patterns,
             task_lists=lists,

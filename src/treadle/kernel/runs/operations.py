@@ -319,6 +319,7 @@ class RunOperations(Service, RunsApi):
             budget_micros=None if budget is None else budget.limit_micros,
             awaited_signals=await self._reads.list_awaited_signals(current),
             takeovers=await _takeovers(self._reads, run),
+            release=await self._reads.find_release(run),
             missing_handlers=await self._missing_handlers(run),
             continued_as=None if current.id == run.id else current.id,
             lineage_id=run.lineage_id,

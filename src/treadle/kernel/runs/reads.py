@@ -13,7 +13,7 @@ from treadle.kernel.functions.decide import read_request
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.functions.steps import ASK, CALL, EFFECT, HIDDEN, UPDATE_PREFIX, WAIT, Recorded, find_readable
 from treadle.kernel.queue.engine_tasks import find_pause
-from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
+from treadle.kernel.queue.why import Reason, WaitContext, releases_of, serves, shown_server_state, why
 from treadle.kernel.runs.decide import show_step
 from treadle.kernel.runs.display import ENDED, RunWork, ShownStep, activity_of, took_for
 from treadle.kernel.store.lookups import CANDIDATES, PAGE_LIMIT, all_steps, check_limit, current_run, find_id, is_short
@@ -45,6 +45,8 @@ _NEEDS_HELP = ("paused", "stuck", "not_advanced")
 """Reasons of a run whose remedy comes first, even if it will fail."""
 _TAKEOVERS = 20
 """Number of takeovers that a run shows."""
+_LAST_TASKS = 10
+"""Number of a run's last tasks of which one shows the release."""
 _PLAIN_TRANSITIONS = 2
 """Transitions of a run that starts and ends; one with more may have been retried."""
 
@@ -250,6 +252,12 @@ class RunReads(Service):
             states=SHOWN_LIVE_STATES, namespace=self._namespace, run_id=await find_id(self._store, self._namespace, "run", run_id)
         )
         return await self._store.tasks.list_matching(which, limit)
+
+    async def find_release(self, run: Run) -> str | None:
+        """The release of the application whose worker claimed one of the run's last tasks, if it is known."""
+        tasks = await self._store.tasks.list_matching(TaskFilter(run_id=run.id), _LAST_TASKS)
+        releases = releases_of(await self._store.servers.list_all(self._namespace))
+        return next((releases[task.owner_id] for task in tasks if task.owner_id in releases), None)
 
     async def page_lines(
         self, run_id: Ref, limit: int, before: int | None = None, after: int | None = None

@@ -199,6 +199,8 @@ class DeadLetterGroup(msgspec.Struct, frozen=True):
     first_at: int
     last_at: int
     last_id: str
+    first_owner_id: str | None
+    """The worker of the first failure."""
 
 
 class RunFilter(msgspec.Struct, frozen=True):

@@ -31,6 +31,7 @@ from treadle.api.dead_letters import (
 from treadle.api.wire import record_of
 from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.service import Queue
+from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.lookups import check_limit, find_id
 from treadle.kernel.store.queries import DeadLetterFilter, DeadLetterRef
 from treadle.kernel.store.units import Discard, PutBlob, Settlement, Unit, Verdict
@@ -56,9 +57,10 @@ _LAST_SEQ = 2**63 - 1
 class DeadLetters(Service, DeadLettersApi):
     """The dead letters of one namespace."""
 
-    def __init__(self, core: Core, queue: Queue, records: TaskRecords, retry_run: RetryRun) -> None:
+    def __init__(self, core: Core, queue: Queue, reads: Reads, records: TaskRecords, retry_run: RetryRun) -> None:
         super().__init__(core)
         self._queue = queue
+        self._reads = reads
         self._records = records
         self._retry_run = retry_run
 
@@ -112,8 +114,17 @@ class DeadLetters(Service, DeadLettersApi):
         errors = {
             task.id: task.error for task in await self._store.tasks.find_many([group.last_id for group in groups], ended=True)
         }
+        releases = await self._reads.list_releases()
         return DeadLetterGroups(
-            [record_of(DeadLetterGroup, group, error=decode_error(errors.get(group.last_id)) or None) for group in groups]
+            [
+                record_of(
+                    DeadLetterGroup,
+                    group,
+                    since_release=releases.get(group.first_owner_id),
+                    error=decode_error(errors.get(group.last_id)) or None,
+                )
+                for group in groups
+            ]
         )
 
     async def get(self, task_id: str, *, access: Access = OPEN) -> DeadLetterDetail:

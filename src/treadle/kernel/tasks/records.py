@@ -80,6 +80,7 @@ class TaskRecords(Service):
             payload=decode_shown(task.payload),
             result=decode_shown(task.result),
             checkpoint=without_key(decode_shown(task.checkpoint, decode)),
+            release=(await self._reads.list_releases()).get(task.owner_id),
             why=why_task(task, await self._reads.explain(task)),
             transitions=[transition_record(transition) for transition in await self._store.log.list_transitions(task.id)],
             lines=[

@@ -41,7 +41,8 @@ limit $11::bigint;
 -- name: group_dead_letters(namespace, kind, task_list, name, error_code, fingerprint, failed_after, failed_before, after_seq, until_seq, limit)
 -- Group failed tasks by fingerprint, error code and name, the largest group first; filters as in `list_dead_letters`.
 select finished.fingerprint, finished.error_code, queues.name, count(*), count(finished.run_id), min(finished.finished_at),
-  max(finished.finished_at), (array_agg(finished.id::text order by finished.seq desc))[1]
+  max(finished.finished_at), (array_agg(finished.id::text order by finished.seq desc))[1],
+  (array_agg(finished.owner_id order by finished.seq))[1]
 from finished
 join queues on queues.id = finished.queue_id
 where finished.state = 'failed' and finished.fingerprint is distinct from ''

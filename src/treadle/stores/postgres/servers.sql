@@ -1,12 +1,13 @@
--- name: beat(id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at, handled, failed, running, server_group, service_name, topics, counts, error, process, namespace, lost_after)
+-- name: beat(id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at, handled, failed, running, server_group, service_name, topics, counts, error, process, namespace, lost_after, release)
 -- Insert or update the server; `heartbeat_at` becomes now, `started_at` keeps its first value, and it is not dead any more.
 -- Return the evidence by which others took it for dead before, and count the others that are alive (that have missed less than
 -- $22 heartbeats) and can be seen to die.
 with saved as (
   insert into registered_servers as known (id, name, host, pid, version, state, handlers, task_lists, concurrency,
-    heartbeat_every_for, started_at, heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error, process, namespace)
+    heartbeat_every_for, started_at, heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error, process, namespace,
+    release)
   values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, coalesce(nullif($11::bigint, 0), (select treadle_now())), (select treadle_now()),
-    $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+    $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $23)
   on conflict (id) do update
   set name = excluded.name,
       host = excluded.host,
@@ -28,6 +29,7 @@ with saved as (
       error = excluded.error,
       process = excluded.process,
       namespace = coalesce(excluded.namespace, known.namespace),
+      release = excluded.release,
       evidence = null
 )
 select

@@ -43,10 +43,10 @@ limit :limit;
 
 -- name: group_dead_letters
 -- Group failed tasks by fingerprint, error code and name, the largest group first.
-select g.fingerprint, g.error_code, g.name, g.count, g.of_runs, g.first_at, g.last_at, last.id
+select g.fingerprint, g.error_code, g.name, g.count, g.of_runs, g.first_at, g.last_at, last.id, first.owner_id
 from (
   select f.fingerprint, f.error_code, l.name, count(*) as count, count(f.run_id) as of_runs, min(f.finished_at) as first_at,
-    max(f.finished_at) as last_at, max(f.seq) as last_seq
+    max(f.finished_at) as last_at, max(f.seq) as last_seq, min(f.seq) as first_seq
   from finished as f cross join queues as l on l.id = f.queue_id
   where f.state = 'failed' and f.fingerprint is not ''
     and f.seq > coalesce(:after_seq, -1)
@@ -62,7 +62,9 @@ from (
   group by f.fingerprint, f.error_code, l.name
   order by count(*) desc, max(f.seq) desc
   limit :limit
-) as g cross join finished as last on last.seq = g.last_seq
+) as g
+  cross join finished as last on last.seq = g.last_seq
+  cross join finished as first on first.seq = g.first_seq
 order by g.count desc, g.last_seq desc;
 
 -- name: count_dead_letters

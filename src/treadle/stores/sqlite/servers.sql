@@ -10,17 +10,18 @@ select
       and heartbeat_at >= :now - :lost_after * heartbeat_every_for
   );
 insert into servers (id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at,
-  heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error, process, namespace)
+  heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error, process, namespace, release)
 values (:id, :name, :host, :pid, :version, :state, :handlers, :task_lists, :concurrency, :heartbeat_every_for,
   coalesce(nullif(:started_at, 0), :now), :now, :handled, :failed, :running,
-  :server_group, :service_name, :topics, :counts, :error, :process, :namespace)
+  :server_group, :service_name, :topics, :counts, :error, :process, :namespace, :release)
 on conflict (id) do update
 set name = excluded.name, host = excluded.host, pid = excluded.pid, version = excluded.version, state = excluded.state,
   handlers = excluded.handlers, task_lists = excluded.task_lists, concurrency = excluded.concurrency,
   heartbeat_every_for = excluded.heartbeat_every_for, heartbeat_at = excluded.heartbeat_at, handled = excluded.handled,
   failed = excluded.failed, running = excluded.running, server_group = excluded.server_group,
   service_name = excluded.service_name, topics = excluded.topics, counts = excluded.counts, error = excluded.error,
-  process = excluded.process, namespace = coalesce(excluded.namespace, namespace), evidence = null;
+  process = excluded.process, namespace = coalesce(excluded.namespace, namespace), release = excluded.release,
+  evidence = null;
 
 -- name: list_sightings
 -- List the servers that have not ended, with the time since their last heartbeat.

@@ -262,7 +262,8 @@ create table registered_servers (
   process text,
   session text,
   evidence text,
-  namespace text
+  namespace text,
+  release text not null default ''
 );
 
 -- The columns of servers that versions up to 0.2 know.

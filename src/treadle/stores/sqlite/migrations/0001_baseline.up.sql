@@ -195,7 +195,8 @@ create table servers (
   process text,
   session text,
   evidence text,
-  namespace text
+  namespace text,
+  release text not null default ''
 ) strict;
 
 create table lines (
