@@ -128,6 +128,25 @@ async def test_a_replaced_run_cleans_up_beside_the_next_one(engine: Engine, proc
     assert (await engine.start("tidy", unique_key="k")).id == third.id
 
 
+async def test_a_run_that_ends_while_it_is_replaced_frees_its_key(
+    engine: Engine, process: Process, monkeypatch: pytest.MonkeyPatch
+):
+    first = await engine.start("wait", unique_key="k")
+    find, reads = engine.kernel.store.runs.find, []
+
+    async def find_before_the_end(run_id: str) -> Run | None:
+        run = await find(run_id)
+        if run_id == first.id and not reads:
+            reads.append(run_id)
+            await first.signal("go")
+            await process.quiet()
+        return run
+
+    monkeypatch.setattr(engine.kernel.store.runs, "find", find_before_the_end)
+    assert (await engine.start("wait", unique_key="k", on_conflict="replace")).created
+    assert (await engine.kernel.runs.get_run(first.id)).state == "completed"
+
+
 async def test_a_run_that_cleans_up_for_an_operator_can_be_replaced(engine: Engine, process: Process):
     first = await engine.start("tidy", unique_key="k")
     await process.quiet()

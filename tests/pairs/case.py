@@ -36,6 +36,8 @@ class Item:
     namespace: str = "default"
     id: str | None = None
     """The id of the task or run, once its submission was acknowledged."""
+    further: list[str] = field(default_factory=list)
+    """Runs that an operator started from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class Case:
     """Executions of each piece of work that raise an error, after which a retry follows."""
     dies: int = 0
     """Executions that fail permanently, after which an operator repairs it."""
+    reopens: int = 0
+    """Cancellations that an operator takes back."""
     hangs: int = 0
     """Executions that never return, which a limit of the task ends."""
     collects: bool = False
@@ -71,6 +75,16 @@ class Case:
     """Whether a function forgets to await a call."""
     blocks: bool = False
     """Whether the function is sync."""
+    handler: str = "async"
+    """The kind of handler: `async`, `sync` or `batch`."""
+    records: bool = False
+    """Whether a transactional step of functions records each execution in a database of their own."""
+    upgrades: bool = False
+    """Whether the servers are replaced by those of a new version of the code, with which later work starts."""
+    conflict: str | None = None
+    """Treatment of a second submission with the unique key of each item."""
+    at_once: int | None = None
+    """The limit of concurrent executions."""
     returns: dict[str, Any] = field(default_factory=dict)
     """More fields of the result."""
     scopes: tuple[str | None, ...] = (None,)
@@ -91,3 +105,8 @@ class Case:
     ends_within: float = 45.0
     """Seconds after the start, also for what is repaired after 20."""
     fault: Fault = Fault.KILLED
+
+    @property
+    def fences(self) -> bool:
+        """Whether an execution may go on for a moment after its claim was lost."""
+        return self.fault in REPEATING or self.end == "canceled" or self.reopens > 0 or self.conflict == "replace"

@@ -81,7 +81,17 @@ def _paused(case: Case) -> None:
 
 
 def _limited(case: Case) -> None:
-    _acts(case, Act(0, _once("lists", "limit_handler", "pair.Do", 1)))
+    _acts(case, Act(0, _once("lists", "limit_handler", "pair.Do", 1)), at_once=1)
+
+
+def _limited_by(case: Case, *keys: str) -> None:
+    """One key, with a limit of the task's, or several, with limits that an operator has set."""
+    if len(keys) == 1:
+        _awaited(case, "over_limit", limit_key=keys[0], limit=1)
+    else:
+        _awaited(case, "over_limit", limit_key=keys)
+        _acts(case, *(Act(0, _once("lists", "limit_key", key, limit)) for limit, key in enumerate(keys, 1)))
+    case.at_once = 1
 
 
 def _rated(case: Case) -> None:
@@ -129,6 +139,26 @@ def _collected(case: Case) -> None:
     case.collects = True
 
 
+def _reopened(case: Case) -> None:
+    _acts(case, Act(1.5, _each(case, "cancel")), Act(8, _each(case, "reopen")), reopens=1)
+
+
+def _started_anew(case: Case, operation: str) -> None:
+    """An operator starts a run again when it has ended, from its beginning or from its first call."""
+
+    async def act(api: Operations, items: list[Item]) -> int:
+        for item in items:
+            assert item.id is not None
+            steps = [step for step in (await api.steps.list(item.id)).steps if step.task_id is not None]
+            if operation == "fork" and steps:
+                item.further.append((await api.runs.fork(item.id, steps[0].id)).id)
+            else:
+                item.further.append((await api.runs.rerun(item.id)).id)
+        return 0  # a start has its actor in the run
+
+    _acts(case, Act(20, act))
+
+
 def _hanging(case: Case) -> None:
     case.hangs = 1
     case.options.setdefault("timeout", 2)
@@ -159,6 +189,12 @@ FEATURES = (
     _option("priority", priority=-5),
     _option("idempotency key", idempotency_key="same"),
     _option("unique key", unique_key="same"),
+    *(
+        Feature(
+            "key", f"unique key, {conflict}", lambda case, conflict=conflict: _set(case, conflict=conflict), ("task", "function")
+        )
+        for conflict in ("reject", "replace", "debounce")
+    ),
     _option("fairness key", fairness_key="tenant"),
     _option("tags", tags={"customer": "acme"}),
     _option("trace", trace_id="trace-1"),
@@ -170,7 +206,12 @@ FEATURES = (
     Feature("option", "collected failures", _collected, ("function",)),
     Feature("option", "sync function", lambda case: _set(case, blocks=True), ("function",)),
     Feature("option", "forgotten await", lambda case: _set(case, forgets=True, end="failed", error="never_awaited"), ("function",)),
-    Feature("limit", "limit of a key", lambda case: _awaited(case, "over_limit", limit_key="few", limit=1), ("task",)),
+    Feature("code", "sync handler", lambda case: _set(case, handler="sync"), HANDLED),
+    Feature("code", "batch handler", lambda case: _set(case, handler="batch"), HANDLED),
+    Feature("code", "transactional step", lambda case: _set(case, records=True), ("function", "parent")),
+    Feature("code", "new version", lambda case: _set(case, upgrades=True), RUNS),
+    Feature("limit", "limit of a key", lambda case: _limited_by(case, "few"), ("task",)),
+    Feature("limit", "several limit keys", lambda case: _limited_by(case, "few", "other"), ("task",)),
     Feature("limit", "live runs", lambda case: case.run_options.update(limit=2), ("function",)),
     Feature("option", "delayed run", lambda case: case.run_options.update(delay=1), ("function",)),
     Feature("limit", "limit of a handler", _limited, HANDLED),
@@ -190,13 +231,19 @@ FEATURES = (
     Feature("end", "deadline", _overdue, ("task",)),
     Feature("repair", "retry", _retried, ("task", *RUNS)),
     Feature("repair", "retry of the task", _retried_by_task, ("function", "workflow")),
+    Feature("repair", "reopen", _reopened, ("function",)),
+    Feature("repair", "rerun", lambda case: _started_anew(case, "rerun"), RUNS),
+    Feature("repair", "fork", lambda case: _started_anew(case, "fork"), RUNS),
     Feature("repair", "dead letters", _redriven, ("task",)),
     Feature("repair", "pause and resume", _held, ("task", *RUNS)),
     *(Feature("fault", fault.value, lambda case, fault=fault: _set(case, fault=fault)) for fault in Fault),
 )
 DEFAULT_KIND = {
     "workflow": ("typed result",),
-    "function": ("live runs", "delayed run", "collected failures", "sync function", "forgotten await", "retry of the task"),
+    "function": (
+        *("live runs", "delayed run", "collected failures", "sync function", "forgotten await", "retry of the task"),
+        *("transactional step", "new version", "reopen", "rerun", "fork"),
+    ),
     "external": ("scopes",),
     "approval": ("denied",),
 }
@@ -217,6 +264,16 @@ AGAINST = (
     ("retry of the task", "forgotten await"),
     *itertools.product(("fails", "deadline"), ("retry", "retry of the task", "dead letters")),
     ("idempotency key", "namespaces"),
+    ("canceled", "reopen"),
+    ("sync function", "reopen"),
+    ("unique key, debounce", "reopen"),
+    ("collected failures", "reopen"),
+    ("collected failures", "transactional step"),
+    ("collected failures", "new version"),
+    ("forgotten await", "transactional step"),
+    ("forgotten await", "new version"),
+    ("forgotten await", "reopen"),
+    *(("unique key", f"unique key, {conflict}") for conflict in ("reject", "replace", "debounce")),
 )
 """Pairs that contradict each other."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -88,8 +89,8 @@ async def live_ids(story: Story, item: Item) -> list[str] | None:
     assert item.id is not None
     store = story.simulation.store
     if story.case.kind in RUNS:
-        run = await store.runs.find(item.id)
-        return None if run is None else [] if run.finished else [run.id]
+        runs = [await store.runs.find(run_id) for run_id in (item.id, *item.further)]
+        return None if runs[0] is None else [run.id for run in runs if run is not None and not run.finished]
     tasks = await tasks_of(story, item)
     return None if not tasks else [task.id for task in tasks if not task.finished]
 
@@ -109,6 +110,12 @@ async def check_end(story: Story) -> None:
     case, wrong = story.case, story.simulation.wrong
     for item in story.items:
         await _check_item(story, item)
+        for run_id in item.further:
+            await _check_item(story, replace(item, id=run_id))
+    for work_id in story.work.replaced:
+        work = await (story.simulation.store.runs if case.kind in RUNS else story.simulation.store.tasks).find(work_id)
+        if work is None or not work.finished:
+            wrong(f"{work_id} lives, although its key was taken")
     if story.ended_at > case.ends_within:
         wrong(f"it took {story.ended_at:.0f} s")
     if missing := {code for code in case.reasons if code not in story.watcher.seen}:
@@ -166,17 +173,24 @@ async def _check_item(story: Story, item: Item) -> None:
 async def _check_repetition(story: Story) -> None:
     """Executions are repeated only where the contract says so, each under its own number, and charge once."""
     case, wrong, work = story.case, story.simulation.wrong, story.work
-    allowed = 1 + case.raises + case.dies + case.hangs + (case.fault in REPEATING)
+    again = max(len(item.further) for item in story.items)
+    allowed = (1 + again) * (1 + case.hangs) + case.raises + case.dies + case.upgrades + case.reopens + (case.fault in REPEATING)
     for who, count in work.executions.items():
         if count > allowed:
             wrong(f"{who} was executed {count} times, not {allowed}")
     for (task_id, attempt), count in work.attempts.items():
         if count > 1:
             wrong(f"attempt {attempt} of {task_id} was executed {count} times")
-    anew = case.kind in RUNS and case.dies > 0  # a retry of a run starts a failed call as another task
+    anew = case.reopens or (case.kind in RUNS and case.dies > 0)  # a failed or canceled call of a run starts as another task
     for who, keys in work.world.deduped.items():
-        if len(keys) > 1 + anew:
+        if len(keys) > 1 + anew + again:
             wrong(f"{who} was charged under {len(keys)} idempotency keys")
+    for (run_id,) in work.database.execute("select run_id from records group by run_id having count(*) > 1"):
+        wrong(f"the transaction of the run {run_id} was committed twice")
+    if mixed := {run_id: versions for run_id, versions in work.versions.items() if len(versions) > 1}:
+        wrong(f"runs were executed in several versions: {mixed}")
+    if case.upgrades and case.kind == "function" and {2} not in work.versions.values():
+        wrong("no run was started in the new version")
     jobs = [job.key for job in work.world.jobs.values()]
     if len(jobs) != len({*jobs}):
         wrong(f"external jobs were submitted twice: {jobs}")

@@ -11,7 +11,7 @@ from typing import Any
 from tests.pairs.case import Case, Item
 from tests.pairs.faults import PairSimulation
 from tests.pairs.promises import Watcher, check_end
-from tests.pairs.work import Work
+from tests.pairs.work import UPGRADE_AT, Work
 from tests.simulation.recording import Recording
 from tests.simulation.replay import TABLES
 
@@ -135,6 +135,9 @@ class Story:
         host = self.simulation.worker(engine, process)
         await self._until_done(host.start)
         self._hosts[process] = host
+        if self.case.upgrades and (left := UPGRADE_AT - self.simulation.loop.time()) > 0:
+            await asyncio.sleep(left)
+            process.spawn(self._stop(process))
         await asyncio.Event().wait()
 
     async def _stop(self, process: Process) -> None:
@@ -160,7 +163,7 @@ class Story:
         api, own = Operations(engine, ADA), [item for item in self.items if item.namespace == namespace]
         for act in self.case.acts:
             await asyncio.sleep(max(act.at - self.simulation.loop.time(), 0.1))
-            while any(item.id is None for item in own):  # noqa: ASYNC110 - an operator looks
+            while act.at and any(item.id is None for item in own):  # noqa: ASYNC110 - an operator looks
                 await asyncio.sleep(0.1)
             self.changes += await self._until_done(partial(act.do, api, own))
             self.done_acts += 1

@@ -14,13 +14,13 @@ from tests.simulation.replay import replay
 from tests.sizes import sampled
 
 
-@pytest.mark.parametrize("pair", sampled(PAIRS, len(PAIRS) // 4), ids=str)
+@pytest.mark.parametrize("pair", sampled(PAIRS, len(PAIRS) // 7), ids=str)
 def test_a_pair_of_features_keeps_every_promise(pair: Pair) -> None:
     simulation = play(pair.case())
     assert not simulation.problems, "\n".join([*simulation.problems, *simulation.trace.lines(200)])
 
 
-@pytest.mark.parametrize("pair", sampled(PAIRS, len(PAIRS) // 20), ids=str)
+@pytest.mark.parametrize("pair", sampled(PAIRS, len(PAIRS) // 35), ids=str)
 async def test_a_pair_of_features_goes_the_same_way_on_postgresql(
     pair: Pair, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tests.functions.blocking import as_sync
-from tests.pairs.case import REPEATING, Item
+from tests.pairs.case import REPEATING, RUNS, Item
+from tests.pairs.promises import live_ids
 from tests.simulation.submissions.dispatch import CONFIG
 from tests.simulation.world import World
 
@@ -26,7 +29,7 @@ from treadle import (
     TaskFailed,
 )
 from treadle.dispatch import AgentCoordinator
-from treadle.model.errors import ClaimLost, StoreError, TreadleError
+from treadle.model.errors import ClaimLost, Refused, StoreError, TreadleError
 from treadle.testing.simulation import Process
 from treadle.testing.simulation.process import current_process
 
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
 TAKES = 1.0
 """Seconds of one execution."""
+UPGRADE_AT = 3.0
+"""Seconds after the start at which servers are replaced."""
 OFTEN = RetryPolicy.of(100, first=0.2, longest=1, jitter=0.0)
 FLOW = """
 namespace pair {
@@ -47,6 +52,7 @@ namespace pair {
   }
 }
 """
+NEW_FLOW = FLOW.replace("yield Workflow(key = b.key)", "c = After(key = b.key)\n    yield Workflow(key = c.key)")
 NAMES = {"task": "pair.Do", "external": "pair.Press", "approval": "pair.Ask", "remote": "out.Do"}
 
 
@@ -65,9 +71,27 @@ class Work:
         self._hanging: dict[str, float] = {}
         self.hung_for: list[float] = []
         """Seconds from the start of an execution that hangs, in a process that is not disturbed, to that of the next one."""
+        self.versions: dict[str, set[int]] = defaultdict(set)
+        """Versions of the code, by the runs of functions that executed it."""
+        self.replaced: list[str] = []
+        """Work whose unique key was taken by an item."""
+        self._running: Counter[str] = Counter()
+        self.database = sqlite3.connect(":memory:")
+        """The database of transactional steps."""
+        self.database.execute("create table records (run_id text)")
+        self.database.commit()
 
     async def execute(self, key: str, namespace: str, ctx: Context | None = None, charge_key: str | None = None) -> dict[str, Any]:
-        """Execute one piece of work, in whatever way the case asks for."""
+        """Execute one piece of work, in whatever way the case asks for, within the limit of the case."""
+        self._running[namespace] += 1
+        if self.case.at_once and self._running[namespace] > self.case.at_once and not self.case.fences:
+            self.story.simulation.wrong(f"{self._running[namespace]} are executed at a time, with a limit of {self.case.at_once}")
+        try:
+            return await self._execute(key, namespace, ctx, charge_key)
+        finally:
+            self._running[namespace] -= 1
+
+    async def _execute(self, key: str, namespace: str, ctx: Context | None, charge_key: str | None) -> dict[str, Any]:
         case, process, loop = self.case, current_process(), self.story.simulation.loop
         assert process is not None
         self.story.simulation.faults.began(process)
@@ -123,6 +147,21 @@ class Work:
                 done = await self.execute(settings["key"], namespace, ctx)
                 return done | {"colour": settings["colour"]}
 
+        elif case.handler == "batch":
+
+            @engine.handler("pair.Do", batch=2, within=0.3, retry=OFTEN)
+            async def do_all(payloads: list[Any], contexts: list[Context]) -> Any:
+                pairs = zip(payloads, contexts, strict=True)
+                return await asyncio.gather(
+                    *(self.execute(one["key"], namespace, ctx) for one, ctx in pairs), return_exceptions=True
+                )
+
+        elif case.handler == "sync":
+
+            @engine.handler("pair.Do", retry=OFTEN)
+            def do_blocking(payload: Any, ctx: Context) -> Any:
+                return self.execute(payload["key"], namespace, ctx)  # the simulated thread awaits it
+
         else:
 
             @engine.handler("pair.Do", retry=OFTEN)
@@ -139,18 +178,36 @@ class Work:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeterminismWarning)  # one forgets to await, which is reported here already
             engine.function("pair.Parent")(self._parent)
-            function = as_sync(self._function) if case.blocks else self._function
-            engine.function("pair.Function")(self._forgetful if case.forgets else function)
+            function = self._forgetful if case.forgets else self._collecting if case.collects else self._function
+            engine.function("pair.Function")(as_sync(function) if case.blocks else function)
+            if case.upgrades and self.story.simulation.loop.time() >= UPGRADE_AT:
+                function = self._changed
+                engine.function("pair.Function", version=2)(as_sync(function) if case.blocks else function)
         engine.specialist("pair.Press", Press(self, namespace), scope=scope)
 
     async def _function(self, payload: Any, ctx: Any) -> Any:
+        self.versions[ctx.run_id].add(1)
+        done = await ctx.call("pair.Do", {"key": payload["key"]})
+        if self.case.records:
+            await ctx.transaction(self.database, _record, ctx.run_id)
+        await ctx.sleep(4 if self.case.upgrades else 0.5)
+        return {"key": done["key"]}
+
+    async def _changed(self, payload: Any, ctx: Any) -> Any:
+        """Version 2, with a step more."""
+        self.versions[ctx.run_id].add(2)
+        await ctx.step(_greet, name="new")
+        done = await ctx.call("pair.Do", {"key": payload["key"]})
+        if self.case.records:
+            await ctx.transaction(self.database, _record, ctx.run_id)
+        return {"key": done["key"]}
+
+    async def _collecting(self, payload: Any, ctx: Any) -> Any:
         try:
             done = await ctx.call("pair.Do", {"key": payload["key"]})
         except TaskFailed:
-            if not self.case.collects:
-                raise
             done = None
-        await ctx.sleep(0.5)
+        await ctx.sleep(4 if self.case.upgrades else 0.5)
         if done is None:
             raise ValueError("1 of 1 calls failed")
         return {"key": done["key"]}
@@ -167,13 +224,16 @@ class Work:
     async def submit(self, engine: Engine, item: Item, number: int) -> str:
         """Submit an item; repeating it is harmless."""
         case, payload = self.case, {"key": item.key}
+        if case.upgrades and number % 2:
+            await asyncio.sleep(2 * UPGRADE_AT - self.story.simulation.loop.time())
         if case.pad and case.kind != "workflow":
             payload["pad"] = case.pad
         match case.kind:
             case "function" | "parent":
-                return (await engine.start_function(f"pair.{case.kind.title()}", payload, **self._run_options(item))).id
+                return await self._submit_function(engine, item, payload)
             case "workflow":
-                run = await engine.start_run([("pair.afl", FLOW)], "pair.Workflow", payload, **self._run_options(item))
+                flow = NEW_FLOW if case.upgrades and number % 2 else FLOW
+                run = await engine.start_run([("pair.afl", flow)], "pair.Workflow", payload, **self._run_options(item))
                 return run.id
             case "schedule":
                 at = datetime.fromtimestamp(engine.kernel.core.clock.now() / 1000 + 1, UTC)
@@ -192,8 +252,52 @@ class Work:
                         options[name] = f"same-{item.key}"
                 if case.payload and kind == "task":
                     payload = {"settings": payload | case.payload["settings"]}
-                scope = case.scopes[number % len(case.scopes)]
-                return (await engine.enqueue(NAMES[kind], payload, scope=scope, **options)).id
+                options["scope"] = case.scopes[number % len(case.scopes)]
+
+                async def enqueue(payload: Any, **more: Any) -> str:
+                    return (await engine.enqueue(NAMES[kind], payload, **(options | more))).id
+
+                return await self._submit_with_key(engine, item, payload, enqueue)
+
+    async def _submit_function(self, engine: Engine, item: Item, payload: dict[str, Any]) -> str:
+        async def start(payload: Any, **more: Any) -> str:
+            options = self._run_options(item) | more
+            return (await engine.start_function(f"pair.{self.case.kind.title()}", payload, **options)).id
+
+        return await self._submit_with_key(engine, item, payload, start)
+
+    async def _submit_with_key(self, engine: Engine, item: Item, payload: dict[str, Any], submit: Any) -> str:
+        """Submit the item, and before or after it other work with the same unique key, if the case has one."""
+        conflict, case = self.case.conflict, self.case
+        if conflict is None:
+            return str(await submit(payload))
+        shared: dict[str, Any] = {"unique_key": f"one-{item.key}"}
+        if case.kind in RUNS:
+            shared["idempotency_key"] = None
+            other = shared
+        else:
+            other = shared | {"idempotency_key": f"other-{item.key}"}
+        if conflict == "debounce":
+            shared = shared | {"delay": case.options.get("delay", 1), "max_wait": 8}
+            other = other | {"delay": 1}
+        if conflict == "reject":
+            item_id = str(await submit(payload, **shared, on_conflict="return"))
+            try:
+                await submit(payload, on_conflict=conflict, **other)
+            except Refused as error:
+                if error.code != "unique_key_taken":
+                    raise
+                return item_id
+            if await live_ids(self.story, replace(item, id=item_id)):
+                self.story.simulation.wrong(f"{item.key}: a second live one was accepted")
+            return item_id
+        earlier = str(await submit({**payload, "key": f"other-{item.key}"}, **other))
+        item_id = str(await submit(payload, on_conflict=conflict, **shared))
+        if conflict == "replace":
+            self.replaced.append(earlier)
+        elif item_id != earlier:
+            self.story.simulation.wrong(f"{item.key}: the second start is {item_id}, not {earlier}")
+        return item_id
 
     def _run_options(self, item: Item) -> dict[str, Any]:
         return {"idempotency_key": item.key} | self.case.run_options
@@ -240,6 +344,14 @@ class Work:
             return await self.execute(job.metadata["key"], "default", charge_key=job.id)
 
         await coordinator.run(solve, worker_id=process.shown, grace=0)
+
+
+async def _greet() -> str:
+    return "hello"
+
+
+def _record(database: sqlite3.Connection, run_id: str) -> None:
+    database.execute("insert into records values (?)", [run_id])
 
 
 async def _until_answered(call: Any) -> None:

@@ -206,9 +206,12 @@ class Functions(Service):
         successor = replace(unit, rows=(ReleaseKey(task.id), *unit.rows))
         if conflict.action == REPLACE:
             assert self._cancel is not None
-            await self._cancel()(
-                live.id, actor=actor, reason=f"The run {run.id} replaces it.", code="replaced", successor=successor
-            )
+            try:
+                await self._cancel()(
+                    live.id, actor=actor, reason=f"The run {run.id} replaces it.", code="replaced", successor=successor
+                )
+            except IllegalTransition as error:  # it has ended meanwhile
+                raise Stale from error
             if await self._store.runs.find(run.id) is None:
                 raise Stale
         elif conflict.action == DEBOUNCE and has_started(task):
