@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from starlette.datastructures import QueryParams
 from starlette.routing import Match
 from tests.web.conftest import Visit, visiting
 from tests.web.scene import Scene, set_scene
@@ -17,7 +18,8 @@ from tests.web.scene import Scene, set_scene
 from treadle.interfaces.http.app import make_app
 from treadle.interfaces.http.routes import RouteTable
 from treadle.interfaces.web.filters import message
-from treadle.interfaces.web.site import MENU, make_site
+from treadle.interfaces.web.places import PLACES, locate
+from treadle.interfaces.web.site import make_site
 
 EVIL = (
     "<script>window.evil=1</script><x-evil onx-evil='1'>"
@@ -290,10 +292,24 @@ async def test_every_error_of_a_form_is_at_its_field(scene: Scene):
         assert 'id="error-name"' in page
 
 
-async def test_every_entry_of_the_menu_answers(scene: Scene):
+async def test_the_menu_leads_to_six_places_whose_tabs_lead_to_their_pages(scene: Scene):
     async with looking(scene, scene.secret) as visit:
-        page = await visit.page("/")
-        for entry in MENU:
-            assert f'href="{entry.path}"' in page
-            assert (await visit.browser.get(entry.path)).status_code == 200, entry.path
-    assert list(dict.fromkeys(entry.group for entry in MENU)) == ["Work", "Triggers", "System"]
+        menu = (await visit.page("/")).partition('id="menu"')[2].partition("</nav>")[0]
+        assert re.findall(r'<a href="([^"]+)"', menu) == [place.tabs[0].path for place in PLACES]
+        assert len(PLACES) <= 6
+        for place in PLACES:
+            for tab in place.tabs:
+                page = await visit.page(tab.path)
+                nav = page.partition(f'<nav class="tabs" aria-label="{place.title}">')[2].partition("</nav>")[0]
+                links = dict(re.findall(r'<a\s+href="([^"]+)"( aria-current="page")?>', nav))
+                assert links == ({each.path: ' aria-current="page"' * (each == tab) for each in place.tabs} if nav else {}), tab
+                assert bool(nav) == (len(place.tabs) > 1), tab
+    keys = [tab.key for place in PLACES for tab in place.tabs if tab.key]
+    assert len(keys) == len(set(keys))
+
+
+async def test_every_page_belongs_to_a_place(scene: Scene):
+    routes = make_site(make_app(scene.engine, open_access=True)).routes
+    for route in routes:
+        is_located = locate(route.path.replace("{", "").replace("}", ""), QueryParams()) is not None
+        assert is_located == (route.path.partition("/{")[0] not in ("/login", "/go", "/limits")), route.path

@@ -53,19 +53,6 @@ async def test_a_rejected_form_keeps_its_input_and_marks_the_invalid_field(scree
     await expect(screen.page.locator("h1")).to_have_text("nightly")
 
 
-async def test_the_menu_is_grouped_and_collapses_unused_pages(screen: Screen):
-    await screen.go("/")
-    menu = screen.page.locator("#menu")
-    assert await menu.locator("h2").all_text_contents() == ["Work", "Triggers", "System"]
-    unused = menu.locator("details a")
-    assert {text.strip() for text in await unused.all_text_contents()} == {
-        "Alerts", "Approvals", "External jobs", "Objectives", "Schedules", "Unknown effects", "Watchers",
-    }  # fmt: skip
-    await expect(unused.first).to_be_hidden()
-    await menu.locator("summary").first.click()
-    await expect(unused.first).to_be_visible()
-
-
 async def test_rows_are_cards_on_a_phone_and_filters_are_collapsed(browser: Browser):
     async with Engine("memory://") as engine, on_screen(browser, engine, viewport={"width": 390, "height": 844}) as phone:
         for number in range(20):

@@ -39,7 +39,7 @@ async def test_an_import_is_approved_retried_with_one_click_and_completes(browse
             await expect(state).to_have_text("failed", timeout=BOUND * 1000)
             await screen.sees("Takeovers")
             await expect(page.locator(".graph .block.bad .count")).to_have_text("7 of 20, 13 failed")
-            await page.locator("#menu").get_by_role("link", name="Dead letters").click()
+            await page.locator("#menu").get_by_role("link", name="Failures").click()
             await screen.sees("13 of runs")
             await screen.go(f"/runs/{run.id}")
             await page.get_by_role("button", name="Retry all that failed").click()

@@ -78,6 +78,7 @@ async def test_the_keyboard_alone_leads_to_the_dashboard_of_another_namespace(br
         await log_in(page, secrets["red"])
         await page.wait_for_url(f"{screen.url}/ns/red/")
         await expect(summary).to_have_text("Namespace red")
+        await page.get_by_role("link", name="Runs", exact=True).click()
         await page.get_by_role("link", name="Tasks", exact=True).click()
         await screen.sees("red.Work")
         await summary.click()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from operator import attrgetter
@@ -31,12 +30,13 @@ from treadle.interfaces.http.problems import http_problem, status_of
 from treadle.interfaces.http.routes import HttpRoute, RouteTable
 from treadle.interfaces.web import filters
 from treadle.interfaces.web.forms import InvalidForm, Rejected, arguments_of, complete, filters_of, parameters_of
+from treadle.interfaces.web.places import PLACES, locate
 from treadle.interfaces.web.tables import link_to, table
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.store.records import EffectFilter
 from treadle.model.access import Access
 from treadle.model.errors import InvalidInput, NotFound, StoreError, TreadleError, Unauthorized
-from treadle.model.states import ALERT, ALERT_RULE, APPROVAL, EXTERNAL, OBJECTIVE, SCHEDULE, WATCHER
+from treadle.model.states import ALERT, APPROVAL, OBJECTIVE
 
 STATIC = Path(__file__).with_name("static")
 POLICY = (
@@ -49,51 +49,11 @@ FLASH_COOKIE = "treadle_said"
 HEADERS = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
 
 
-@dataclass(frozen=True)
-class Entry:
-    """An entry of the menu."""
+_BADGES_FOR = 2.0
+"""Seconds for which the badges of the menu are reused."""
 
-    group: str
-    path: str
-    title: str
-    icon: str
-    key: str
-    """Opens the page when typed after `g`."""
-
-
-MENU = (
-    Entry("Work", "/", "Overview", "overview", "o"),
-    Entry("Work", "/runs", "Runs", "run", "r"),
-    Entry("Work", "/tasks", "Tasks", "task", "t"),
-    Entry("Work", "/approvals", "Approvals", "approval", "a"),
-    Entry("Work", "/dead-letters", "Dead letters", "dead", "d"),
-    Entry("Work", "/flows", "Flows", "flow", "f"),
-    Entry("Work", "/external-jobs", "External jobs", "external", "x"),
-    Entry("Work", "/effects", "Unknown effects", "effect", "u"),
-    Entry("Work", "/objectives", "Objectives", "objective", "b"),
-    Entry("Triggers", "/schedules", "Schedules", "schedule", "s"),
-    Entry("Triggers", "/watchers", "Watchers", "watcher", "w"),
-    Entry("System", "/alerts", "Alerts", "alert", "n"),
-    Entry("System", "/lists", "Task lists", "list", "l"),
-    Entry("System", "/handlers", "Handlers", "handler", "h"),
-    Entry("System", "/servers", "Workers", "server", "v"),
-    Entry("System", "/events", "Events", "event", "e"),
-    Entry("System", "/audit", "Audit", "event", "c"),
-    Entry("System", "/settings", "Settings", "settings", ","),
-)
-
-
-_RECORDS = {
-    "/approvals": APPROVAL.entity,
-    "/external-jobs": EXTERNAL.entity,
-    "/schedules": SCHEDULE.entity,
-    "/watchers": WATCHER.entity,
-    "/objectives": OBJECTIVE.entity,
-    "/alerts": ALERT_RULE.entity,
-}
-"""Entries that are collapsed while the store has no such records."""
-_MENU_FOR = 2.0
-"""Seconds for which the counts of the menu are reused."""
+_EFFECTS_LIMIT = 100
+"""Unknown effects that the badge counts."""
 
 _MODULES = (
     "alerts",
@@ -219,8 +179,8 @@ class Site:
         actions = [HttpRoute("POST", path, self._action(do)) for path, do in _ACTIONS.items()]
         self.routes = [*pages, *actions, HttpRoute("GET", "/login", self._login)]
         self.templates = _templates()
-        self._menu: tuple[dict[str, int], list[str]] = ({}, [])
-        self._menu_until = -math.inf
+        self._badges: dict[str, int] = {}
+        self._badges_until = -math.inf
 
     def _page(self, draw: Handler) -> Callable[[Request], Awaitable[Response]]:
         """Answer a request to a page."""
@@ -293,10 +253,10 @@ class Site:
         access: Access | None = None if service is None else service.access
         now = None if service is None else (await service.system.time()).now
         flash = "" if "x-live" in request.headers else request.cookies.get(FLASH_COOKIE, "")
-        badges, unused = ({}, []) if access is None or access.task_lists else await self._counts()
+        badges = {} if access is None or access.task_lists else await self._count_badges()
         text = self.templates.get_template(template).render(
             badges=badges,
-            unused=unused,
+            located=locate(request.url.path, request.query_params),
             path=request.url.path,
             query=request.query_params,
             url=str(request.url.path) + (f"?{request.url.query}" if request.url.query else ""),
@@ -305,7 +265,7 @@ class Site:
             now=now,
             flash=_flash(flash),
             open_access=self.state.callers.open_access,
-            places=await list_places(request),
+            namespaces=await list_places(request),
             **values,
         )
         answer = HTMLResponse(text, status, headers=HEADERS)
@@ -313,22 +273,21 @@ class Site:
             answer.delete_cookie(FLASH_COOKIE, path="/")
         return answer
 
-    async def _counts(self) -> tuple[dict[str, int], list[str]]:
-        """The badges of the menu by path, and the paths of features that are not used."""
+    async def _count_badges(self) -> dict[str, int]:
+        """The numbers of items that need attention, by path."""
         kernel = self.state.engine.kernel
-        if kernel.clock.monotonic() >= self._menu_until:
-            namespace = kernel.settings.namespace
-            counts = {path: await kernel.store.records.count(namespace, entity) for path, entity in _RECORDS.items()}
+        if kernel.clock.monotonic() >= self._badges_until:
+            namespace, records = kernel.settings.namespace, kernel.store.records
             dead, _, _ = await kernel.store.dead_letters.count(DeadLetterFilter(namespace=namespace))
-            badges = {"/dead-letters": dead, "/approvals": counts["/approvals"].get("pending", 0)}
-            badges["/objectives"] = counts["/objectives"].get("BLOCKED", 0)
-            badges["/alerts"] = (await kernel.store.records.count(namespace, ALERT.entity)).get("firing", 0)
-            unused = [path for path, by_state in counts.items() if not by_state]
-            if not await kernel.store.records.list_unknown(EffectFilter(namespace), 1):
-                unused.append("/effects")
-            self._menu = badges, unused
-            self._menu_until = kernel.clock.monotonic() + _MENU_FOR
-        return self._menu
+            self._badges = {
+                "/dead-letters": dead,
+                "/approvals": (await records.count(namespace, APPROVAL.entity)).get("pending", 0),
+                "/objectives": (await records.count(namespace, OBJECTIVE.entity)).get("BLOCKED", 0),
+                "/alerts": (await records.count(namespace, ALERT.entity)).get("firing", 0),
+                "/effects": len(await records.list_unknown(EffectFilter(namespace), _EFFECTS_LIMIT)),
+            }
+            self._badges_until = kernel.clock.monotonic() + _BADGES_FOR
+        return self._badges
 
     async def _csrf(self, request: Request) -> str:
         """The CSRF token for forms of this caller; empty without a session."""
@@ -406,7 +365,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(filters.ALL, table=table)
-    environment.globals.update(menu=MENU, asset=_asset, has_asset=lambda name: (STATIC / name).is_file())
+    environment.globals.update(places=PLACES, asset=_asset, has_asset=lambda name: (STATIC / name).is_file())
     return environment
 
 
