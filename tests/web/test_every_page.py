@@ -292,7 +292,7 @@ async def test_every_error_of_a_form_is_at_its_field(scene: Scene):
         assert 'id="error-name"' in page
 
 
-async def test_the_menu_leads_to_six_places_whose_tabs_lead_to_their_pages(scene: Scene):
+async def test_the_menu_has_six_places_and_tabs_lead_to_their_pages(scene: Scene):
     async with looking(scene, scene.secret) as visit:
         menu = (await visit.page("/")).partition('id="menu"')[2].partition("</nav>")[0]
         assert re.findall(r'<a href="([^"]+)"', menu) == [place.tabs[0].path for place in PLACES]

@@ -60,7 +60,9 @@ def _cell(column: Column, record: Any) -> Cell:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Cell("number", value, None)
     link = column.link(record) if callable(column.link) else column.link
-    href, label = link_to(link, record), _DIGEST.sub(_shortened, words(value))
+    href, label = link_to(link, record), words(value)
+    if isinstance(value, dict):
+        label = _DIGEST.sub(_shortened, label)
     return (
         Cell("link", re.sub(ID, _shortened, label), href)
         if href
