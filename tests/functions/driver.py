@@ -86,6 +86,7 @@ class Process:
                 "default",
                 1024 * 1024,
                 record_step=record_step,
+                streams=engine.kernel.streams,
             ),
             warm,
         )

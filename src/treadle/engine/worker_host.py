@@ -157,6 +157,7 @@ class WorkerHost:
                 kernel.registry.dependencies.wrap_in_thread,
                 record_step=record_step,
                 limits_for=kernel.registry.limits_for,
+                streams=kernel.streams,
             ),
             kernel.settings.warm_functions,
         )

@@ -18,12 +18,15 @@ from treadle.api.wire import Instant, record_of
 from treadle.kernel.core import Service
 from treadle.kernel.store.lookups import check_limit, find_work
 from treadle.kernel.store.process import wait_or_sleep
+from treadle.kernel.store.records import PutMessage
+from treadle.kernel.store.units import RunGuard, Unit
 from treadle.model.access import Access
 from treadle.model.errors import InvalidInput, NotFound, TaskNotFound, UnreadableValue
-from treadle.model.ids import Ref
-from treadle.model.records import ABANDONED, ENTRIES, TRUNCATED, StreamChunk, check_stream_name
+from treadle.model.ids import Ref, derived_id
+from treadle.model.records import ABANDONED, ENTRIES, TRUNCATED, Message, StreamChunk, check_stream_name
 from treadle.model.runs import Run
-from treadle.model.values import Json, decode
+from treadle.model.states import TaskState
+from treadle.model.values import Json, decode, encode
 
 POLL_EVERY = 0.5
 """Seconds between reads without a signal."""
@@ -64,7 +67,7 @@ class StreamReads(Service):
         """
         if not 0 <= wait_for <= WAIT_LIMIT:
             raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
-        _check(name, offset)
+        check_place(name, offset)
         check_limit(limit)
         owner = await self._find_owner(member_id, access)
         page = await self._read(owner, name, offset, limit)
@@ -79,6 +82,18 @@ class StreamReads(Service):
                 streams = f"It has written {', '.join(written)}." if written else "It has written no streams."
                 raise NotFound(f"There is no stream {name!r} of {owner.id}, which has ended. {streams}", code="stream_not_found")
         return page
+
+    async def read_next(self, work: Ref, name: str, offset: int, limit: int) -> StreamPage:
+        """Return up to `limit` entries from an offset on, without waiting; a stream that was never written has none."""
+        return await self._read(await self._find_owner(work, None), name, offset, limit)
+
+    async def wake_reader(self, run_id: str, step_id: str, work: Ref, name: str, offset: int) -> None:
+        """Put a message for the step into the inbox of a run, as soon as there is an entry from the offset on, or at the end."""
+        async with aclosing(self.follow(work, name, offset=offset)) as entries:
+            await anext(entries, None)
+        body = self._value_store.encode_text(encode({"state": TaskState.COMPLETED}))
+        message = Message(id=derived_id(step_id, f"stream/{offset}"), run_id=run_id, step_id=step_id, body=body)
+        await self._committer.submit(Unit(run=RunGuard(run_id, None, live=True), rows=(PutMessage(message),)))
 
     async def _read(self, owner: _Owner, name: str, offset: int, limit: int) -> StreamPage:
         ended = await self._has_ended(owner)
@@ -95,7 +110,7 @@ class StreamReads(Service):
 
     async def follow(self, member_id: Ref, name: str, *, offset: int = 0) -> AsyncGenerator[StreamEntry, None]:
         """Yield the entries from an offset on, each once, and new ones as they are stored; ends when the work has ended."""
-        _check(name, offset)
+        check_place(name, offset)
         owner = await self._find_owner(member_id, None)
         ended = False
         async with self._hints(owner) as hinted:
@@ -180,7 +195,8 @@ def check_entries(chunk: StreamChunk, value: Json) -> list[Json]:
     raise UnreadableValue("The entries of a stream cannot be read. They are damaged, or a newer version wrote them.")
 
 
-def _check(name: str, offset: int) -> None:
+def check_place(name: str, offset: int) -> None:
+    """Check the name of a stream and an offset in it; raises `InvalidInput`."""
     check_stream_name(name)
     if type(offset) is not int or not 0 <= offset <= LAST_OFFSET:
         raise InvalidInput(f"offset must be zero or more, not {offset!r}.")

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.kernel.functions.steps import EFFECT, RESULT, SLEEP, STEP, UPDATE, WAIT, Recorded
+from treadle.kernel.functions.steps import EFFECT, READ, RESULT, SLEEP, STEP, UPDATE, WAIT, Recorded
 from treadle.model.errors import UnreadableValue
 from treadle.model.names import FUNCTION
 from treadle.model.runs import RANKS, ActivityKind
@@ -47,6 +47,7 @@ _ACTIVITY_KINDS = {
     WAIT: ActivityKind.WAITING_FOR_SIGNAL,
     UPDATE: ActivityKind.WAITING_FOR_SIGNAL,
     RESULT: ActivityKind.WAITING_FOR_CHILD,
+    READ: ActivityKind.WAITING_FOR_CHILD,
     STEP: ActivityKind.RETRYING,
     EFFECT: ActivityKind.RETRYING,
 }

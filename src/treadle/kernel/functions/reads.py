@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from treadle.evaluator.records import StepError, StepRow
 from treadle.evaluator.states import State, StepKind
-from treadle.kernel.functions.steps import ASK, CALL, EFFECT, RESULT, SLEEP, STEP, UPDATE, WAIT, Recorded
+from treadle.kernel.functions.steps import ASK, CALL, EFFECT, READ, RESULT, SLEEP, STEP, UPDATE, WAIT, Recorded
 from treadle.kernel.queue.why import Reason
 from treadle.model.clock import as_text
 from treadle.model.names import FUNCTION
@@ -135,6 +135,8 @@ def _waits_for(step: Recorded, reason: str | None) -> str:
             return f"a decision on {path_of(step)} (task {step.task_id}){because}"
         case kind if kind == RESULT:
             return f"the run {step.task_id} that it started"
+        case kind if kind == READ:
+            return f"entries of the stream {step.name} {step.about}"
         case kind if kind in (STEP, EFFECT):
             message = (step.error or {}).get("message", "")
             return f"the next attempt of {path_of(step)} at {as_text(step.wake_at)}: {message}"

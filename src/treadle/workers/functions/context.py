@@ -16,6 +16,7 @@ from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.conversion import is_raw, plain_object
 from treadle.model.errors import InvalidApproval, InvalidInput, MisusedContext
+from treadle.model.ids import Ref
 from treadle.model.lists import check_count
 from treadle.model.names import APPROVAL, HANDLER, QueueKey, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
@@ -25,6 +26,7 @@ from treadle.workers.functions.base_context import BaseFunctionContext
 from treadle.workers.functions.execution import executing
 from treadle.workers.functions.group_operations import Winner, first, gather
 from treadle.workers.functions.step_operations import EffectOperation, StepOperation
+from treadle.workers.functions.stream_operations import StreamReader
 from treadle.workers.functions.wait_operations import (
     CallOperation,
     ChildRun,
@@ -512,6 +514,15 @@ class FunctionContext(BaseFunctionContext):
         operation = WaitOperation(self._driver, WAIT, signal, signal=signal, wait_for=timeout_for)
         operation.load = load
         return operation
+
+    def read_stream(self, work: Ref, name: str, *, offset: int = 0) -> StreamReader:
+        """Read the stream `name` of a run or a task: `async for entry in ctx.read_stream(child, "tokens"): print(entry.value)`.
+
+        Yields its entries from `offset` on, in batches of up to 100 that are recorded as steps, waits for new ones without
+        occupying a worker, and ends with the work that writes them. An entry has an `offset`, a `kind` and a `value`; of another
+        kind than `entry`, it is a notice. Raises `StepFailed` if there is no such work.
+        """
+        return StreamReader(self._driver, work, name, offset)
 
     @overload
     def update(self, name: str, timeout: Duration | None = None) -> Awaitable[Update[Any]]: ...

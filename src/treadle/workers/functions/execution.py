@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.core import Around
 from treadle.kernel.functions.decide import CancelRequest, read_request
@@ -32,6 +32,9 @@ from treadle.workers.call import Executor
 from treadle.workers.context import Context
 from treadle.workers.functions.registry import RegisteredFunction
 from treadle.workers.streams import Streams
+
+if TYPE_CHECKING:
+    from treadle.kernel.streams import StreamReads
 
 executing: ContextVar[tuple[str, CodeType | None, FunctionBranch] | None] = ContextVar("executing", default=None)
 """The function whose code this context executes: its name, its code, and the branch."""
@@ -272,6 +275,7 @@ class Runtime:
     """Executes the code of a transactional step in the user's database, or returns its recorded result."""
     limits_for: Callable[[str, Mapping[str, Any]], Mapping[str, int | None]] = lambda name, payload: {}
     """Returns the limit keys that the handler declares for a task: see `Core`."""
+    streams: StreamReads = field(kw_only=True)
 
 
 class FunctionExecution:

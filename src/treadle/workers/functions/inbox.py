@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.kernel.functions.steps import EFFECT, STEP, Recorded, make_step
+from treadle.kernel.functions.steps import EFFECT, READ, STEP, Recorded, make_step
 from treadle.kernel.store.units import LimitTask
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import MisusedContext, StoreError, TreadleError
@@ -23,6 +23,8 @@ from treadle.workers.functions.execution import FunctionBranch, FunctionExecutio
 from treadle.workers.functions.journal import Journal, error_of
 
 NEVER = 2**62
+_RECORDED_LATER = (STEP, EFFECT, READ)
+"""Kinds of steps that are recorded by their operation after a wait, not by the end of the wait."""
 NO_MESSAGES = 1_000_000_000
 """A number of messages that never arrives: only a timer can wake the function."""
 
@@ -364,7 +366,7 @@ class Inbox:
         for wait in sorted(due, key=lambda wait: wait.wake_at or 0):
             if wait.done:
                 continue  # it lost against an earlier one
-            if wait.recorded.kind not in (STEP, EFFECT):
+            if wait.recorded.kind not in _RECORDED_LATER:
                 wait.recorded.state = StepState.COMPLETED
                 wait.recorded.timed_out = wait.by_message
                 wait.recorded.ended_at = wait.wake_at
@@ -375,7 +377,7 @@ class Inbox:
         wait.done = True
         recorded = wait.recorded
         self._remove(wait)
-        if recorded.kind not in (STEP, EFFECT):
+        if recorded.kind not in _RECORDED_LATER:
             self._journal.write(recorded, wait.next_unit(), checked=True)
             wait.error = error_of(recorded)
             wait.value = recorded.value

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 
 from greenlet import getcurrent, greenlet
 
+from treadle.api.streams import StreamEntry
 from treadle.model.clock import Duration
 from treadle.model.errors import InvalidInput, MisusedContext, NonRetryable
+from treadle.model.ids import Ref
 from treadle.model.values import Json, type_name
 from treadle.workers.functions.base_context import BaseFunctionContext
 from treadle.workers.functions.context import CallOptions, ChildOptions, EffectOptions, FunctionContext, FunctionStepOptions
 from treadle.workers.functions.group_operations import Winner
+from treadle.workers.functions.stream_operations import StreamReader
 from treadle.workers.functions.wait_operations import ChildRun, Update
 from treadle.workers.references import Function, Handler
 
@@ -117,6 +120,25 @@ class BlockingUpdate(Update[R_co]):
         """Reject it: `UpdateRejected` with the reason is raised to the caller."""
         check_code()
         wait(super().reject(reason))
+
+
+class BlockingStreamReader:
+    """The entries of a stream: `for entry in ctx.read_stream(child, "tokens")`. It ends with the work that writes them."""
+
+    __slots__ = ("_reader",)
+
+    def __init__(self, reader: StreamReader) -> None:
+        self._reader = reader
+
+    def __iter__(self) -> BlockingStreamReader:
+        return self
+
+    def __next__(self) -> StreamEntry:
+        check_code()
+        try:
+            return wait(anext(self._reader))
+        except StopAsyncIteration:
+            raise StopIteration from None
 
 
 def check_code() -> None:
@@ -332,6 +354,10 @@ class BlockingFunctionContext(BaseFunctionContext):
     def wait_for(self, signal: str, timeout: Duration | None = None, *, type: Any = Any) -> Any:  # noqa: A002
         """Wait for the next signal of that name, as `FunctionContext.wait_for`, and return its payload."""
         return wait(self._operations.wait_for(signal, timeout, type=type))
+
+    def read_stream(self, work: Ref, name: str, *, offset: int = 0) -> Iterator[StreamEntry]:
+        """Read the stream `name` of a run or a task, as `FunctionContext.read_stream`, with a plain `for`."""
+        return BlockingStreamReader(self._operations.read_stream(work, name, offset=offset))
 
     @overload
     def update(self, name: str, timeout: Duration | None = None) -> BlockingUpdate[Any]: ...
