@@ -12,7 +12,7 @@ from tests.functions.driver import LEASE_FOR, Died, Process, Scene, function_sce
 from tests.limits import BOUND
 
 from treadle import BlockingFunctionContext, Context, Engine, FunctionContext
-from treadle.model.errors import InvalidInput, StepFailed, TaskNotFound
+from treadle.model.errors import StepFailed, TaskNotFound
 from treadle.workers.functions.stream_operations import BATCH, WAKE_AFTER
 
 COUNT = 2 * BATCH + 5
@@ -214,15 +214,3 @@ async def test_a_stream_of_nothing_is_a_failed_step_in_every_replay() -> None:
         assert TaskNotFound.code in await scene.engine.result(run)
         first, second = caught
         assert str(first) == str(second)
-
-
-@READERS
-@pytest.mark.parametrize("payload", [{"work": "nothing"}, {"work": "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77", "offset": -1}])
-async def test_a_wrong_argument_is_refused_before_it_is_recorded(reader: Any, payload: dict[str, Any]) -> None:
-    async with function_scene() as scene:
-        scene.engine.function("read")(reader)
-        run = await scene.engine.start("read", payload)
-        await scene.process().quiet()
-        assert await scene.steps(run.id) == []
-        detail = await run.status()
-        assert (detail.error or {})["code"] == InvalidInput.code

@@ -17,6 +17,7 @@ from treadle import FunctionContext
 
 ODD = object()
 HUGE = "x" * 2_000_000
+NOBODY = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
 
 
 async def one() -> int:
@@ -116,6 +117,11 @@ REFUSED: dict[str, dict[str, Callable[[Any], Any]]] = {
     "deprecate_patch": {"name": lambda ctx: ctx.deprecate_patch(5)},
     "tag": {"value": lambda ctx: ctx.tag(x=ODD), "name": lambda ctx: ctx.tag({"": 1})},
     "stream": {"name": lambda ctx: ctx.stream("a b"), "value": lambda ctx: ctx.stream("s").write(ODD)},
+    "read_stream": {
+        "work": lambda ctx: ctx.read_stream(5, "s"),
+        "name": lambda ctx: ctx.read_stream(NOBODY, "a b"),
+        "offset": lambda ctx: ctx.read_stream(NOBODY, "s", offset=-1),
+    },
     "log": {"level": lambda ctx: ctx.log("x", level="loud"), "details": lambda ctx: ctx.log("x", x=ODD)},
     "progress": {"fraction": lambda ctx: ctx.progress(5)},
 }

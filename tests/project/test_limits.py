@@ -26,6 +26,7 @@ SHORT = {
     "contract/test_watchers.py": "an answer that drips",
     "fork_server.py": "a look whether a process has ended",
     "engine/test_blocking.py": "it waits for nothing, and says so",
+    "http/test_handles.py": "it waits for nothing, and says so",
     "queue/test_tasks.py": "it waits for nothing, and says so",
     "stores/test_postgres_store.py": "the absence of something takes time",
     "workers/test_lease_sidecar.py": "a pause between two looks",

@@ -2,7 +2,7 @@
 
     async with Client("http://127.0.0.1:8787", token="tdl_...") as client:
         made = await client.tasks.enqueue("greet", {"name": "Ada"})
-        print(await client.tasks.result(made.id, wait_for=30))
+        print(await client.handle(made.id).result(timeout=30))
 
 Errors are those of `treadle.model.errors`, found by their code.
 """

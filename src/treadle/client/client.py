@@ -8,7 +8,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -30,7 +30,11 @@ from treadle.model.errors import (
     TreadleError,
     Unauthorized,
 )
+from treadle.model.ids import Ref
 from treadle.model.values import encode
+
+if TYPE_CHECKING:
+    from treadle.client.handle import RemoteHandle
 
 try:
     import httpx
@@ -80,6 +84,12 @@ class Client(Api):
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
+
+    def handle(self, work: Ref) -> RemoteHandle:
+        """Return the handle of any task or run, by its id: its state, its result, and the operations on it."""
+        from treadle.client.handle import RemoteHandle
+
+        return RemoteHandle(self, _id(work))
 
     def make_group(self, name: str) -> Any:
         """The calls of the group, each of which sends one request."""

@@ -7,25 +7,18 @@ otherwise by one poll of the store for all of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from treadle.kernel.store.lookups import current_run, find_work
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble
 from treadle.model.clock import Clock, Duration, milliseconds
-from treadle.model.errors import (
-    RunCanceled,
-    RunFailed,
-    StoreError,
-    TaskCanceled,
-    TaskFailed,
-    TaskIgnored,
-    TreadleError,
-)
+from treadle.model.errors import RunFailed, StoreError, TaskFailed, TreadleError
 from treadle.model.ids import Ref, is_canonical
 from treadle.model.names import is_function
+from treadle.model.outcomes import error_of_run, error_of_task
 from treadle.model.retry import Backoff
 from treadle.model.runs import Run
 from treadle.model.states import RUN, TASK, RunState, TaskState
@@ -76,7 +69,8 @@ class Results:
                 task = await self.tasks.wait(task.id)
         if task.state == TaskState.COMPLETED:
             return await self._kernel.value_store.unpack(task.result)
-        raise _error_of(task)
+        error = decode_error(task.error)
+        raise _typed(error_of_task(task.id, task.state, task.error_code, error), error)
 
     async def _of_run(self, first: Run, timeout: Duration | None) -> Json:
         store = self._kernel.store
@@ -88,10 +82,7 @@ class Results:
             outputs = await self._kernel.runs.outputs(run)
             return outputs.get("result") if is_function(run.flow_id) else outputs
         error = decode_error(run.error)
-        message = error.get("message", "")
-        if run.state == RunState.CANCELED:
-            raise RunCanceled(f"Run {run.id} was canceled: {message}")
-        raise revived(RunFailed(run.id, run.failed_step_id, message), error, _OWN_ERRORS)
+        raise _typed(error_of_run(run.id, run.state, run.failed_step_id, error), error)
 
     async def close(self) -> None:
         """Stop asking the store and cancel the callers that still wait."""
@@ -111,16 +102,9 @@ async def _bound(entity: str, entity_id: str, timeout: Duration | None) -> Async
         raise TimeoutError(message) from None
 
 
-def _error_of(task: Task) -> TreadleError:
-    error = decode_error(task.error)
-    message = error.get("message", "")
-    match task.state:
-        case TaskState.FAILED:
-            return revived(TaskFailed(task.id, task.error_code or "failed", message), error, _OWN_ERRORS)
-        case TaskState.CANCELED:
-            return TaskCanceled(f"Task {task.id} was canceled: {message}")
-        case _:
-            return TaskIgnored(f"Task {task.id} ended as {task.state}.")
+def _typed(failure: TreadleError, error: Mapping[str, Any]) -> TreadleError:
+    """Return a failure also as an instance of the class of the original exception; the end of canceled work as it is."""
+    return revived(failure, error, _OWN_ERRORS) if isinstance(failure, TaskFailed | RunFailed) else failure
 
 
 class Waiters(Generic[T]):

@@ -5,10 +5,15 @@ Handlers return a dict (or None) for success, raise for failure, or return one o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from treadle.model.approvals import ApprovalRequest
+from treadle.model.errors import RunCanceled, RunFailed, TaskCanceled, TaskFailed, TaskIgnored, TreadleError
 from treadle.model.external import ExternalProductionHandle, Production
+from treadle.model.states import RunState, TaskState
 from treadle.model.values import CODE_LIMIT, TEXT_LIMIT, Json, storable
 
 TYPE_CHANGED = "type_changed"
@@ -133,3 +138,23 @@ class Produced(msgspec.Struct, frozen=True):
 
 
 Outcome = Succeeded | Retry | Failed | Waiting | AwaitingApproval | AwaitingExternal | StillWorking | Produced | Paused | Released
+
+
+def error_of_task(task_id: str, state: str, code: str | None, error: Mapping[str, Any]) -> TreadleError:
+    """Return the error for a caller of a task that has ended without a result."""
+    message = error.get("message", "")
+    match state:
+        case TaskState.FAILED:
+            return TaskFailed(task_id, code or "failed", message)
+        case TaskState.CANCELED:
+            return TaskCanceled(f"Task {task_id} was canceled: {message}")
+        case _:
+            return TaskIgnored(f"Task {task_id} ended as {state}.")
+
+
+def error_of_run(run_id: str, state: str, failed_step_id: str | None, error: Mapping[str, Any]) -> TreadleError:
+    """Return the error for a caller of a run that has ended without outputs."""
+    message = error.get("message", "")
+    if state == RunState.CANCELED:
+        return RunCanceled(f"Run {run_id} was canceled: {message}")
+    return RunFailed(run_id, failed_step_id, message)
