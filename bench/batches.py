@@ -2,8 +2,8 @@
 
 No-op tasks that are enqueued before a worker starts, in this process; the time ends when the handler has received the last one.
 *Batch* receives up to 100 payloads in a call. *One key* counts all tasks under one key, of which 200 may run at a time; *two keys*
-count under that key and under one of 100 others, of which 20 may run at a time each. *CPU* is that of this process, which on SQLite
-includes the database.
+count under that key and under one of 100 others, of which 20 may run at a time each. *Two keys with room* have limits that are
+never reached. *CPU* is that of this process, which on SQLite includes the database; the *time* has both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.benchmark import BOTH, Figures, Found, say
-from bench.figures import Row, by_store, ratios
+from bench.figures import Aim, Row, by_store, judged, ratios
 from bench.processes import CHILD_TIMEOUT
 from treadle import Engine, TaskSpec
 from treadle.settings import Settings
@@ -25,7 +25,9 @@ STORES = BOTH
 CUSTOMERS = 100
 WARM_UP = 100
 """Tasks of each kind before the first round, which load the code."""
-KINDS = ("plain", "batch", "one key", "two keys")
+KINDS = ("plain", "batch", "one key", "two keys", "two keys with room")
+LIMITS = {"two keys": ("service", 200, "customer", 20), "two keys with room": ("open", 1_000_000, "guest", 1_000_000)}
+"""A key and its maximum, and those of each of `CUSTOMERS` keys, by kind."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,10 @@ async def measure(url: str, sizes: Sizes) -> Figures:
     """Handle the tasks of each kind, one kind after the other, in every round."""
     figures: Figures = {"rounds": sizes.rounds, "tasks": sizes.tasks}
     engine, counter = Engine(url, settings=Settings()), Counter()
-    engine.declare.limit("service", max=200)
-    for number in range(CUSTOMERS):
-        engine.declare.limit(f"customer:{number}", max=20)
+    for key, most, own, own_most in LIMITS.values():
+        engine.declare.limit(key, max=most)
+        for number in range(CUSTOMERS):
+            engine.declare.limit(f"{own}:{number}", max=own_most)
 
     @engine.handler("one")
     async def one(payload: dict[str, Any]) -> None:
@@ -87,6 +90,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
             say(f"round {number + 1}: " + ", ".join(f"{figures[f'{kind} cpu'][-1]:,.0f} µs {kind}" for kind in KINDS))
     for kind in KINDS[1:]:
         figures[f"{kind} ratio"] = ratios(figures[f"{kind} cpu"], figures["plain cpu"])
+        figures[f"{kind} time"] = ratios(figures["plain"], figures[kind])
     return figures
 
 
@@ -102,7 +106,10 @@ async def handle(engine: Engine, counter: Counter, kind: str, count: int) -> tup
 
 def make_task(kind: str, number: int) -> TaskSpec:
     """Return the task of the kind with that number."""
-    keys = {"one key": ["service"], "two keys": ["service", f"customer:{number % CUSTOMERS}"]}.get(kind)
+    keys = ["service"] if kind == "one key" else None
+    if kind in LIMITS:
+        key, _, own, _ = LIMITS[kind]
+        keys = [key, f"{own}:{number % CUSTOMERS}"]
     return TaskSpec(name="many" if kind == "batch" else "one", payload={"n": number}, limit_key=keys)
 
 
@@ -110,10 +117,13 @@ ROWS = (
     *(Row(kind, kind, "/s") for kind in KINDS),
     *(Row(f"CPU per task, {kind}", f"{kind} cpu", " µs") for kind in KINDS),
     *(Row(f"CPU of {kind}, of plain", f"{kind} ratio") for kind in KINDS[1:]),
+    *(Row(f"time of {kind}, of plain", f"{kind} time") for kind in KINDS[1:]),
 )
+AIMS = tuple(Aim(f"time of {kind}, of plain", f"{kind} time", at_most=1.15) for kind in LIMITS)
 
 
 def show(found: Found) -> str:
     """The figures."""
     sizes = next(iter(found.values()))
-    return f"{sizes['tasks']:,} tasks of each kind in each of {sizes['rounds']} rounds.\n\n{by_store(found, ROWS)}"
+    tables = f"{by_store(found, ROWS)}\n\n{judged(found, AIMS)}"
+    return f"{sizes['tasks']:,} tasks of each kind in each of {sizes['rounds']} rounds.\n\n{tables}"

@@ -152,6 +152,7 @@ async def test_departing_work_frees_all_its_keys(store):
         assert in_order(claimed) == in_order(others), depart.__name__
         for other in claimed:
             await end(store, other)
+        assert {limit.admitted for limit in (await limits_of(store)).values()} == {0}, depart.__name__
 
 
 async def test_an_expired_lease_and_a_redriven_task_wait_for_all_keys_again(store, clock):

@@ -26,7 +26,7 @@ KEYS = ["api", "ada", "bob"]
     st.fixed_dictionaries({key: st.integers(0, 4) for key in KEYS}),
 )
 def test_admission_takes_all_keys_or_none_and_leaves_no_room_that_a_task_could_use(keys: Any, rooms: Any) -> None:
-    tasks = [Waiting(str(n), 1, "", one[0], "\n".join(one) if len(one) > 1 else None) for n, one in enumerate(keys)]
+    tasks = [Waiting(1, str(n), "", one[0], "\n".join(one) if len(one) > 1 else None) for n, one in enumerate(keys)]
     left = {("", key): float(room) for key, room in rooms.items()}
     admitted, parked = admission(tasks, left)
     for key, room in rooms.items():

@@ -282,7 +282,7 @@ class WorkerHost:
             await self._release_all()
             raise
         kernel.committer.on_requeued.append(self._waker.expect)
-        self.worker.on_limited = self._waker.expect
+        self.worker.on_limited = self._waker.on_limited
         runs = [self.worker.run(), self._waker.run(), self._failure_detector.run()]
         self._tasks = [self._loop.create_task(run) for run in runs]
         kernel.emit(WorkerStarted(self.owner_id, tuple(self._served())))

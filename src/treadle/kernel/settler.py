@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.core import Core, Service
 from treadle.kernel.external.service import ExternalJobs
@@ -60,6 +62,8 @@ class Settler(Service):
         if is_function(task.flow_id):
             return None
         decided, blobs = self._value_store.pack_end(decided, task.root_id)
+        if task.limit_key is not None:
+            decided = msgspec.structs.replace(decided, limited=True)
         return Unit(token, decided, rows=blobs)
 
     async def settle(self, task: Task, token: Claim | Seen, decided: TaskDecision, patience: float | None = None) -> UnitAnswer:

@@ -1,9 +1,10 @@
 """Commits: apply all units of a call in one transaction, with as few statements as their kinds allow.
 
 The short paths are a single statement: all units finish a claimed task and do nothing else, all are new tasks without a step, or
-all are checkpoints. That is atomic for new tasks too: the statement decides which of them are refused. Otherwise, a transaction
-locks the guarded rows, `rules.units` decides the units, and each kind of settlement and of row is one statement for all units. The
-short paths leave tasks with a limit key, and queues with settings, to that one: it ends by admitting the next tasks of the keys.
+all are checkpoints. That is atomic for new tasks too: the statement decides which of them are refused. If finished tasks have limit
+keys, the next tasks of these are admitted in the same transaction. Otherwise, a transaction locks the guarded rows, `rules.units`
+decides the units, and each kind of settlement and of row is one statement for all units. The short paths leave new tasks with a
+limit key, and queues with settings, to that one: it ends by admitting the next tasks of the keys.
 
 An acknowledgement of something that an earlier commit wrote waits for synchronous standbys as if it were written now
 (`confirm`): the earlier commit may have been completed without them, by a restart of the server.
@@ -12,6 +13,7 @@ An acknowledgement of something that an earlier commit wrote waits for synchrono
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from contextlib import nullcontext
 from operator import itemgetter
 
 from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
@@ -97,9 +99,11 @@ async def _commit_keys(session: Session, queue_ids: QueueIds, units: Sequence[Un
 
 async def _commit(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) -> list[UnitAnswer]:
     if (ends := _plain_ends(units)) is not None:
-        rows = sorted(ends, key=itemgetter(0))
-        if await session.execute("finish", rows=rows, limited=False) == len(ends):
-            return [DONE] * len(ends)
+        count, admitted = await _finish(session, ends, limited=any(map(_has_limit, units)))
+        if count < len(ends):
+            async with session.joined():
+                return with_admitted(await _commit_guarded(session, queue_ids, units), admitted)
+        return with_admitted([DONE] * count, admitted)
     elif all(map(is_checkpoint, units)):
         return await put_checkpoints(session, units)
     elif tasks := _plain_tasks(units):
@@ -127,6 +131,18 @@ def _plain_ends(units: Sequence[Unit]) -> list[End] | None:
             return None
         ends.append(end_of(guard.task_id, guard.version, guard.owner_id, what.actor or guard.owner_id, what))
     return ends if len({end[0] for end in ends}) == len(ends) else None
+
+
+def _has_limit(unit: Unit) -> bool:
+    return type(unit.settlement) is Finish and unit.settlement.limited
+
+
+async def _finish(session: Session, ends: Sequence[End], *, limited: bool) -> tuple[int, set[int]]:
+    """Finish tasks whose claims hold, those with a key only if `limited`; return their number, and the queues of admitted tasks."""
+    async with session.joined() if limited else nullcontext():
+        rows = await session.fetch("finish", rows=sorted(ends, key=itemgetter(0)), limited=limited)
+        keys = [(namespace, key) for namespace, key, _ in rows if key is not None]
+        return sum(row[2] for row in rows), await admit(session, keys) if keys else set()
 
 
 def _plain_tasks(units: Sequence[Unit]) -> list[NewTask]:

@@ -154,13 +154,7 @@ least(
     select count(*)
     from tasks
     where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
-  ) - (
-    select count(*)
-    from limit_slots as slots
-    join tasks on tasks.id = any (array[slots.task_id])
-    where slots.namespace = limits.namespace and slots.key = limits.key and (tasks.blocked_by & 1) = 0
-      and tasks.limit_key <> slots.key
-  ),
+  ) - {sql:postgres_slots},
   case when limits.rate is not null then
     floor(least(limits.burst, limits.tokens + limits.rate * greatest((select treadle_now()) - limits.tokens_at, 0) / 1000) +
       0.000001)::bigint
@@ -169,14 +163,30 @@ least(
       from tasks
       where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
         and owner_id is null
-    ) - (
-      select count(*)
-      from limit_slots as slots
-      join tasks on tasks.id = any (array[slots.task_id])
-      where slots.namespace = limits.namespace and slots.key = limits.key and (tasks.blocked_by & 1) = 0
-      and tasks.limit_key <> slots.key and tasks.owner_id is null
-    )
+    ) - {sql:postgres_unclaimed_slots}
   end
+)
+
+-- name: postgres_slots
+-- The number of admitted tasks that wait for none of `limits`, and count under it too. (The inner query has no other index than
+-- the primary key: a join planned on small tables reads all admitted tasks for each slot.)
+(
+  select count(*)
+  from limit_slots as slots
+  where slots.namespace = limits.namespace and slots.key = limits.key
+    and (select (tasks.blocked_by & 1) = 0 and tasks.limit_key <> slots.key from tasks where tasks.id = any (array[slots.task_id]))
+)
+
+-- name: postgres_unclaimed_slots
+-- The number of those that no worker has claimed.
+(
+  select count(*)
+  from limit_slots as slots
+  where slots.namespace = limits.namespace and slots.key = limits.key and (
+    select (tasks.blocked_by & 1) = 0 and tasks.limit_key <> slots.key and tasks.owner_id is null
+    from tasks
+    where tasks.id = any (array[slots.task_id])
+  )
 )
 
 -- name: charged

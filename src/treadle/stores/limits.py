@@ -6,7 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
+import msgspec
+
 from treadle.model.lists import HANDLER_KEY, Limit
+from treadle.model.states import BlockReason
 from treadle.stores.rules.admission import Waiting, admission
 from treadle.stores.rules.units import Entered, GuardedQueue, capped_queues, check_backlog
 from treadle.stores.session import Session
@@ -14,8 +17,8 @@ from treadle.stores.session import Session
 Key = tuple[str, str]
 """A namespace and a limit key in it, or all limit keys of a task, one per line."""
 
-LOOKAHEAD = (32, 500)
-"""The numbers of waiting tasks of a key that are examined together, first and later, if some have several keys."""
+LOOKAHEAD = 500
+"""The maximum number of waiting tasks of a key that are examined together, if some have several keys."""
 
 BATCH = 10_000
 """The maximum number of tasks of one key that one transaction changes; later transactions change the rest."""
@@ -31,53 +34,56 @@ async def admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, int]
 
 
 async def _admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, int] | None = None) -> tuple[set[int], int]:
-    requested = set(keys)
-    ordered = sorted({(namespace, key) for namespace, joined in requested for key in joined.split("\n")})
+    ordered = sorted({(namespace, key) for namespace, joined in keys for key in joined.split("\n")})
+    queues: set[int] = set()
+    count = 0
     if not ordered:
-        return set(), 0
-    await session.coordinate("lock_keys", rows=ordered)
+        return queues, count
+    locked = set(ordered)
+    lines = [row[:2] for row in await session.fetch("lock_keys", rows=ordered)]
     if limits and (changed := await session.fetch("put_limits", rows=[(*key, limit) for key, limit in sorted(limits.items())])):
         await session.execute("recall", rows=[tuple(key) for key in changed], most=BATCH)
-    if any("\n" in key for _, key in requested):
-        await session.execute("drop_slots", rows=ordered)
-    rows = await session.fetch("admit", rows=ordered, most=BATCH)
-    queues, count = {row[0] for row in rows if row[0] is not None}, sum(row[1] for row in rows)
-    if several := {(row[2], row[3]) for row in rows if row[0] is None}:
-        more, admitted = await _admit_several(session, several, set(ordered))
-        queues, count = queues | more, count + admitted
+    while lines:
+        waiting: list[Waiting] = []
+        rooms: dict[Key, float] = {}
+        for number, queue_id, *task, room in await session.fetch("admit", rows=lines, most=BATCH, lookahead=LOOKAHEAD):
+            count += number
+            if number:
+                queues.add(queue_id)
+            else:
+                waiting.append(Waiting(queue_id, *task))
+                rooms[waiting[-1].namespace, waiting[-1].key] = room
+        if not waiting:
+            break
+        listed = {line: min(room, LOOKAHEAD) for line, room in rooms.items()}
+        admitted = await _admit_several(session, waiting, rooms, locked)
+        queues |= {task.queue_id for task in admitted}
+        count += len(admitted)
+        lengths = Counter((task.namespace, task.key) for task in waiting)
+        lines = sorted(line for line, length in lengths.items() if length == listed[line] and rooms[line] > 0)
     return queues, count
 
 
-async def _admit_several(session: Session, keys: set[Key], locked: set[Key]) -> tuple[set[int], int]:
-    """Admit the next tasks of keys for which tasks with several keys wait: those with room under all of their keys.
+async def _admit_several(session: Session, waiting: list[Waiting], rooms: dict[Key, float], locked: set[Key]) -> list[Waiting]:
+    """Admit those of the tasks that have room under all of their keys; takes their rooms.
 
     Others wait from now on for a key without room. A key that another transaction has locked counts as one: that transaction, or a
     wake-up, admits the task.
     """
-    queues: set[int] = set()
-    count = 0
-    most, later = LOOKAHEAD
-    while keys:
-        waiting = [Waiting(*row) for row in await session.fetch("list_next", rows=sorted(keys), most=most)]
-        needed = {(task.namespace, key) for task in waiting for key in task.keys}
-        if unlocked := sorted(needed - locked):
-            locked |= {(namespace, key) for namespace, key in await session.fetch("try_lock_keys", rows=unlocked)}
-        rooms: dict[Key, float] = dict.fromkeys(needed, math.inf) | dict.fromkeys(needed - locked, 0)
-        rooms |= {(row[0], row[1]): row[2] for row in await session.fetch("list_rooms", rows=sorted(needed & locked))}
-        admitted, parked = admission(waiting, rooms)
-        if parked:
-            await session.execute("park_tasks", rows=parked)
-        if admitted:
-            await session.execute("admit_tasks", rows=[(task.id,) for task in admitted])
-            slots = [(task.namespace, key, task.id) for task in admitted for key in task.keys if key != task.key]
-            if slots:
-                await session.execute("put_slots", rows=slots)
-        queues |= {task.queue_id for task in admitted}
-        count += len(admitted)
-        lengths = Counter((task.namespace, task.key) for task in waiting)
-        keys = {key for key, length in lengths.items() if length == most and rooms[key] > 0}
-        most = later
-    return queues, count
+    needed = {(task.namespace, key) for task in waiting for key in task.keys} - rooms.keys()
+    if unlocked := sorted(needed - locked):
+        locked |= {(namespace, key) for namespace, key in await session.fetch("try_lock_keys", rows=unlocked)}
+    rooms |= dict.fromkeys(needed, math.inf) | dict.fromkeys(needed - locked, 0)
+    if seen := sorted(needed & locked):
+        rooms |= {(namespace, key): room for namespace, key, room in await session.fetch("list_rooms", rows=seen)}
+    admitted, parked = admission(waiting, rooms)
+    places = [
+        (task.id, task.key, 0, msgspec.json.encode([key for key in task.keys if key != task.key]).decode()) for task in admitted
+    ]
+    await session.execute(
+        "place_tasks", rows=places + [(task_id, key, int(BlockReason.OVER_LIMIT), "[]") for task_id, key in parked]
+    )
+    return admitted
 
 
 async def fill(session: Session, limit: Limit) -> bool:

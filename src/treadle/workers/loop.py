@@ -374,8 +374,8 @@ class WorkerLoop:
         self._idle.set()
         self._drained: list[asyncio.Future[None]] = []
         """Callers of `drained`."""
-        self.on_limited: Callable[[int], None] | None = None
-        """Called with 0 when a claimed task has a limit key: the next start of the key may be due soon."""
+        self.on_limited: Callable[[], None] = lambda: None
+        """Called when claimed tasks have a limit key."""
 
     @property
     def concurrency(self) -> int:
@@ -516,9 +516,9 @@ class WorkerLoop:
         """Start an attempt at each of the tasks, which one claim took together."""
         self._idle.clear()
         handlers: dict[int, RegisteredHandler | None] = {}
+        if any(task.limit_key is not None for task in tasks):
+            self.on_limited()
         for task in tasks:
-            if task.limit_key is not None and self.on_limited is not None:
-                self.on_limited(0)
             if (queue_id := task.queue_id) not in handlers:
                 handlers[queue_id] = self._catalog.find(task.kind, task.name)
             handler = handlers[queue_id]

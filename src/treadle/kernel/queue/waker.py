@@ -79,6 +79,8 @@ class Waker:
         """When a call last reported whether tasks are ready."""
         self._next_at = self._polled_at = float("-inf")
         self._sooner = asyncio.Event()
+        self._rated = True
+        """Whether a limit had a rate at the last poll."""
 
     async def tick(self) -> float:
         """Wake due tasks; returns the seconds until the next poll.
@@ -112,6 +114,7 @@ class Waker:
 
     def _announce(self, woken: Woken) -> None:
         failpoint("wake.after")
+        self._rated = woken.rated
         if woken.expired:
             self._emit(LeasesExpired(woken.expired))
         if woken.queue_ids:
@@ -145,6 +148,11 @@ class Waker:
     def expect(self, delay: int) -> None:
         """Poll when a task is due after `delay` milliseconds, if that is sooner than planned."""
         self._poll_at(self._clock.monotonic() + max(delay / 1000, MIN_PAUSE))
+
+    def on_limited(self) -> None:
+        """Poll soon after tasks with a limit key were claimed, if limits have rates: the next start may be due soon."""
+        if self._rated:
+            self.expect(0)
 
     def on_signal(self, queue_ids: tuple[int, ...]) -> None:
         """Poll sooner after a signal that tasks may be due, or that servers have changed."""

@@ -61,6 +61,8 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
     fingerprint: str | None = None
     actor: str | None = None
     """The actor, if it is not the owner of the claim."""
+    limited: bool = False
+    """Whether the task had a limit key when it was claimed: only the speed of the commit depends on it."""
 
 
 class Requeue(msgspec.Struct, frozen=True, gc=False):

@@ -1,16 +1,18 @@
 -- name: lock_keys(*rows)
--- Lock the admission of these keys ($1 namespaces, $2 keys) until the transaction ends, whether they have a limit or not.
-select count(pg_advisory_xact_lock(place))
+-- Lock the admission of these keys ($1 namespaces, $2 keys) until the transaction ends, whether they have a limit or not. Return
+-- them: only a later statement sees which of them tasks wait for.
+select namespace, key, pg_advisory_xact_lock(place)
 from (
-  select distinct hashtextextended(namespace || chr(10) || key, hashtext(current_schema())) as place
+  select namespace, key, hashtextextended(namespace || chr(10) || key, hashtext(current_schema())) as place
   from unnest($1::text[], $2::text[]) as given (namespace, key)
   order by place
 ) as places;
 
--- name: admit(*rows, most)
+-- name: admit(*rows, most, lookahead)
 -- Admit the next tasks of locked keys ($1 namespaces, $2 keys), as many as their limits leave room for, at most $3 each;
 -- all tasks of keys without a limit. Skip tasks that another transaction has locked: it ends with this statement too. Return the
--- queues; and instead of admitting, the keys that tasks with several keys wait for.
+-- queues. If tasks with several keys wait for a key, return its next ones instead, at most $4, with their places and the room, and
+-- lock them.
 with room as materialized (
   select given.namespace, given.key,
     case when limits.key is null then $3::bigint else greatest(0, least($3::bigint, {sql:postgres_room})) end as count,
@@ -22,45 +24,40 @@ with room as materialized (
     ) as several
   from unnest($1::text[], $2::text[]) as given (namespace, key)
   left join limits on limits.namespace = given.namespace and limits.key = given.key
+  where (
+    select exists (  -- in a query of its own, so that no join reads all waiting tasks
+      select
+      from tasks
+      where tasks.namespace = given.namespace and tasks.limit_key = given.key and tasks.limit_key is not null
+        and blocked_by = 1 and owner_id is null and wake_at is null
+    )
+  )
 ), next as materialized (
-  select waiting.id
+  select waiting.*, room.namespace, room.key, room.several, room.count
   from room
   cross join lateral (
-    select tasks.id
+    select tasks.id, tasks.queue_id, tasks.limit_keys, tasks.priority, tasks.due_at
     from tasks
     where tasks.namespace = room.namespace and tasks.limit_key = room.key and tasks.limit_key is not null
       and blocked_by = 1 and owner_id is null and wake_at is null
       and queue_id <> all (array(select queues.id from queues where queues.slowed and queues.paused))
     order by tasks.priority, tasks.due_at, tasks.id
-    limit room.count
+    limit case when room.several then least(room.count, $4::bigint) else room.count end
     for update skip locked
   ) as waiting
-  where not room.several
 ), admitted as (
   update tasks
   set blocked_by = 0
   from next
-  where tasks.id = any (array[next.id])
+  where tasks.id = any (array[next.id]) and not next.several
   returning tasks.queue_id
 )
-select queue_id, count(*), null as namespace, null as key from admitted group by queue_id
+select count(*), queue_id, null as id, null as namespace, null as key, null as limit_keys, null::integer as priority,
+  null::bigint as due_at, null::bigint as room
+from admitted
+group by queue_id
 union all
-select null, 0, namespace, key from room where several;
-
--- name: list_next(*rows, most)
--- List up to $3 next waiting tasks of each of the locked keys ($1 namespaces, $2 keys), with their places, and lock them.
-select waiting.id::text, waiting.queue_id, given.namespace, given.key, waiting.limit_keys, waiting.priority, waiting.due_at
-from unnest($1::text[], $2::text[]) as given (namespace, key)
-cross join lateral (
-  select tasks.id, tasks.queue_id, tasks.limit_keys, tasks.priority, tasks.due_at
-  from tasks
-  where tasks.namespace = given.namespace and tasks.limit_key = given.key and tasks.limit_key is not null
-    and blocked_by = 1 and owner_id is null and wake_at is null
-    and queue_id <> all (array(select queues.id from queues where queues.slowed and queues.paused))
-  order by tasks.priority, tasks.due_at, tasks.id
-  limit $3::bigint
-  for update skip locked
-) as waiting;
+select 0, queue_id, id::text, namespace, key, limit_keys, priority, due_at, count from next where several;
 
 -- name: try_lock_keys(*rows)
 -- Lock those keys ($1 namespaces, $2 keys) that nobody has locked, like `lock_keys`, and return them. It never waits, so that the
@@ -75,24 +72,21 @@ select limits.namespace, limits.key, greatest(0, {sql:postgres_room})
 from unnest($1::text[], $2::text[]) as given (namespace, key)
 join limits on limits.namespace = given.namespace and limits.key = given.key;
 
--- name: admit_tasks(*rows)
--- Admit locked waiting tasks ($1 ids).
-update tasks set blocked_by = 0 from unnest($1::uuid[]) as given (id) where tasks.id = any (array[given.id]);
-
--- name: put_slots(*rows)
--- Count admitted tasks ($3) under further keys ($1 namespaces, $2 keys).
-insert into limit_slots (namespace, key, task_id) select * from unnest($1::text[], $2::text[], $3::uuid[]) on conflict do nothing;
-
--- name: drop_slots(*rows)
--- Delete the slots of keys ($1 namespaces, $2 keys) without an admitted task.
-delete from limit_slots as slots
-using unnest($1::text[], $2::text[]) as given (namespace, key)
-where slots.namespace = given.namespace and slots.key = given.key
-  and not exists (select from tasks where tasks.id = any (array[slots.task_id]) and (tasks.blocked_by & 1) = 0);
-
--- name: park_tasks(*rows)
--- Let locked waiting tasks ($1 ids) wait for another of their keys ($2).
-update tasks set limit_key = given.key from unnest($1::uuid[], $2::text[]) as given (id, key) where tasks.id = any (array[given.id]);
+-- name: place_tasks(*rows)
+-- Let locked waiting tasks ($1 ids) wait for a key ($2, with the block reasons $3), or admit them and count them under their other
+-- keys ($4, as JSON).
+with placed as (
+  update tasks
+  set limit_key = given.key, blocked_by = given.blocked_by
+  from unnest($1::uuid[], $2::text[], $3::integer[], $4::text[]) as given (id, key, blocked_by, others)
+  where tasks.id = any (array[given.id])
+  returning tasks.namespace, tasks.id, given.others
+)
+insert into limit_slots (namespace, key, task_id)
+select namespace, other.key, id
+from placed
+cross join lateral json_array_elements_text(others::json) as other (key)
+on conflict do nothing;
 
 -- name: put_limits(*rows)
 -- Store callers' limits of locked keys ($1 namespaces, $2 keys, $3 limits), unless an operator has set one; return the
@@ -333,25 +327,13 @@ select limits.namespace, limits.key, limits.max_running, limits.by_operator, lim
     select count(*)
     from tasks
     where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
-  ) + (
-    select count(*)
-    from limit_slots as slots
-    join tasks on tasks.id = any (array[slots.task_id])
-    where slots.namespace = limits.namespace and slots.key = limits.key and (tasks.blocked_by & 1) = 0
-      and tasks.limit_key <> slots.key
-  ) as admitted,
+  ) + {sql:postgres_slots} as admitted,
   (
     select count(*)
     from tasks
     where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
       and owner_id is null
-  ) + (
-    select count(*)
-    from limit_slots as slots
-    join tasks on tasks.id = any (array[slots.task_id])
-    where slots.namespace = limits.namespace and slots.key = limits.key and (tasks.blocked_by & 1) = 0
-      and tasks.limit_key <> slots.key and tasks.owner_id is null
-  ) as unclaimed
+  ) + {sql:postgres_unclaimed_slots} as unclaimed
 from limits
 where limits.rate is not null and exists (
   select

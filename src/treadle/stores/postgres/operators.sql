@@ -69,13 +69,7 @@ select limits.namespace, limits.key, limits.max_running, limits.by_operator, lim
     select count(*)
     from tasks
     where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
-  ) + (
-    select count(*)
-    from limit_slots as slots
-    join tasks on tasks.id = any (array[slots.task_id])
-    where slots.namespace = limits.namespace and slots.key = limits.key and (tasks.blocked_by & 1) = 0
-      and tasks.limit_key <> slots.key
-  ) as admitted,
+  ) + {sql:postgres_slots} as admitted,
   (
     select count(*)
     from tasks
@@ -87,13 +81,7 @@ select limits.namespace, limits.key, limits.max_running, limits.by_operator, lim
     from tasks
     where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (blocked_by & 1) = 0
       and owner_id is null
-  ) + (
-    select count(*)
-    from limit_slots as slots
-    join tasks on tasks.id = any (array[slots.task_id])
-    where slots.namespace = limits.namespace and slots.key = limits.key and (tasks.blocked_by & 1) = 0
-      and tasks.limit_key <> slots.key and tasks.owner_id is null
-  ) as unclaimed
+  ) + {sql:postgres_unclaimed_slots} as unclaimed
 from limits
 where limits.namespace = $1::text
 order by limits.key collate "C";

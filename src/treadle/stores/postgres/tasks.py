@@ -164,15 +164,15 @@ class PostgresTasks(TaskPort):
         So no task waits long while there is room, even if the transaction that made the room did not admit it.
         """
         (row,) = await session.fetch("wake", limit=limit, expire_leases=expire_leases, find_ready=find_ready)
-        count, expired, queue_ids, due, next_for, now, overdue, keys, waiting, fair, ready = row
+        count, expired, queue_ids, due, next_for, now, overdue, keys, waiting, fair, ready, rated = row
         await order_fairly(session, fair)
         token_for = None
         if keys or waiting:
-            admitted, self._fed, token_for = await feed(session, _decode_keys(keys) if keys else [], self._fed, now)
+            admitted, self._fed, token_for = await feed(session, _decode_keys(keys) if keys else [], self._fed, now, rated=rated)
             queue_ids = admitted.union(queue_ids)
         if due > count:
             next_for = 0 if count == limit else min(next_for or LOCKED_FOR, LOCKED_FOR)
-        return Woken(count, expired, tuple(queue_ids), earlier(next_for, token_for), now, overdue, ready)
+        return Woken(count, expired, tuple(queue_ids), earlier(next_for, token_for), now, overdue, ready, rated)
 
     async def next_token_for(self, queue_ids: Sequence[int]) -> int | None:
         if self._database.slowed.isdisjoint(queue_ids):  # saves a query
@@ -223,18 +223,20 @@ async def _claim_unlocked(
     return []
 
 
-async def feed(session: PostgresSession, keys: Iterable[Key], after: Key, now: int) -> tuple[set[int], Key, int | None]:
+async def feed(
+    session: PostgresSession, keys: Iterable[Key], after: Key, now: int, *, rated: bool
+) -> tuple[set[int], Key, int | None]:
     """Admit tasks of the keys, of keys whose rate allows it, and of the next keys after the given one that have room.
 
     Returns their queues, the last key, and the milliseconds until the rate of a key allows another start. Room stays unused when a
     transaction that made it was rolled back while others skipped its task, and after inserts that do not admit.
     """
     rows = await session.fetch("list_starved", after_namespace=after[0], after_key=after[1], limit=STARVED_LIMIT)
-    rated = await list_rated(session)
-    for limited in keys_ahead(rated, now):
+    limits = await list_rated(session) if rated else []
+    for limited in keys_ahead(limits, now):
         await fill(session, limited)
-    stuck = stuck_keys(rated, now)
-    wanted = {*keys, *due_keys(rated, now)[0], *((namespace, key) for namespace, key, room in rows if room)}
+    stuck = stuck_keys(limits, now)
+    wanted = {*keys, *due_keys(limits, now)[0], *((namespace, key) for namespace, key, room in rows if room)}
     wanted.update((limited.namespace, limited.key) for limited in stuck)
     queues: set[int] = set()
     if wanted:
@@ -244,7 +246,7 @@ async def feed(session: PostgresSession, keys: Iterable[Key], after: Key, now: i
                 for limited in stuck:
                     queues |= await go_back(session, limited)
             queues |= await admit(session, wanted)
-    _, token_for = due_keys(await list_rated(session), now)
+    _, token_for = due_keys(await list_rated(session) if rated else [], now)
     return queues, (rows[-1][0], rows[-1][1]) if len(rows) == STARVED_LIMIT else ("", ""), token_for
 
 

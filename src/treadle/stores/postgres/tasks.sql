@@ -354,7 +354,8 @@ select
   (select json_agg(distinct jsonb_build_array(namespace, limit_key)) from woken where limit_key is not null and blocked_by <> 0) as keys,
   exists (select from tasks where limit_key is not null and blocked_by = 1 and owner_id is null and wake_at is null) as waiting,
   array(select id::text from woken where fairness_key is not null and claim_version = 0) as fair,
-  $3::boolean and exists (select from tasks where owner_id is null and wake_at is null and blocked_by = 0) as ready;
+  $3::boolean and exists (select from tasks where owner_id is null and wake_at is null and blocked_by = 0) as ready,
+  exists (select from limits where rate is not null) as rated;
 
 -- name: extend(*rows, lease_for, within_timeout)
 -- Extend held claims ($1 ids, $2 versions, $3 owners; $4 progressed, $5 progress) to $6 ms from now, never past a deadline, nor

@@ -10,8 +10,8 @@ from typing import NamedTuple
 class Waiting(NamedTuple):
     """A task that waits to be admitted."""
 
-    id: str
     queue_id: int
+    id: str
     namespace: str
     key: str
     """The key that it waits for."""

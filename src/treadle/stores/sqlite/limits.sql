@@ -1,6 +1,17 @@
+-- name: lock_keys
+-- Return those of the keys (namespace, key) that tasks wait for: there is one writer.
+select r.value ->> 0, r.value ->> 1
+from jsonb_each(:rows) as r
+where exists (
+  select 1
+  from tasks as t
+  where t.namespace = r.value ->> 0 and t.limit_key = r.value ->> 1
+    and t.blocked_by = 1 and t.owner_id is null and t.wake_at is null
+);
+
 -- name: admit(namespace, key) as each
 -- Admit the next tasks of a key, as many as its limit leaves room for (all tasks of a key without a limit); return their
--- queues; and instead of admitting, the key if tasks with several keys wait for it.
+-- queues. If tasks with several keys wait for it, return the next ones instead, with their places in its line and its room.
 update tasks
 set blocked_by = 0
 where not exists (
@@ -18,23 +29,24 @@ where not exists (
     (select max(0, min(:most, {sql:sqlite_room})) from limits as m where m.namespace = :namespace and m.key = :key), :most
   )
 )
-returning queue_id, 1, null, null;
-select null, 0, :namespace, :key
-where exists (
-  select 1
-  from tasks as t
-  where t.namespace = :namespace and t.limit_key = :key and t.limit_keys is not null
-    and t.blocked_by = 1 and t.owner_id is null and t.wake_at is null
-);
-
--- name: list_next(namespace, key) as each
--- List up to `most` next waiting tasks of a key, with their places in its line.
-select t.id, t.queue_id, t.namespace, t.limit_key, t.limit_keys, t.priority, t.due_at
+returning 1, queue_id, null, null, null, null, null, null, null;
+with line as materialized (
+  select coalesce(
+    (select max(0, min(:most, {sql:sqlite_room})) from limits as m where m.namespace = :namespace and m.key = :key), :most
+  ) as room
+  where exists (
+    select 1
+    from tasks as t
+    where t.namespace = :namespace and t.limit_key = :key and t.limit_keys is not null
+      and t.blocked_by = 1 and t.owner_id is null and t.wake_at is null
+  )
+)
+select 0, t.queue_id, t.id, t.namespace, t.limit_key, t.limit_keys, t.priority, t.due_at, (select room from line)
 from tasks as t cross join queues as l on l.id = t.queue_id
 where t.namespace = :namespace and t.limit_key = :key and t.blocked_by = 1 and t.owner_id is null and t.wake_at is null
   and not l.paused
 order by t.priority, t.due_at, t.id
-limit :most;
+limit coalesce(min(:lookahead, (select room from line)), 0);
 
 -- name: try_lock_keys
 -- Return the keys (namespace, key): there is one writer.
@@ -45,24 +57,14 @@ select r.value ->> 0, r.value ->> 1 from jsonb_each(:rows) as r;
 select m.namespace, m.key, max(0, {sql:sqlite_room})
 from jsonb_each(:rows) as r cross join limits as m on m.namespace = r.value ->> 0 and m.key = r.value ->> 1;
 
--- name: admit_tasks
--- Admit waiting tasks (id).
-update tasks set blocked_by = 0 where id in (select r.value ->> 0 from jsonb_each(:rows) as r);
-
--- name: put_slots
--- Count admitted tasks under further keys (namespace, key, task).
+-- name: place_tasks
+-- Let waiting tasks (id, key, block reasons, other keys as JSON) wait for a key, or admit them and count them under the others.
+update tasks set limit_key = r.value ->> 1, blocked_by = r.value ->> 2 from jsonb_each(:rows) as r where tasks.id = r.value ->> 0;
 insert into limit_slots (namespace, key, task_id)
-select r.value ->> 0, r.value ->> 1, r.value ->> 2 from jsonb_each(:rows) as r where true on conflict do nothing;
-
--- name: drop_slots
--- Delete the slots of keys (namespace, key) without an admitted task.
-delete from limit_slots
-where (namespace, key) in (select r.value ->> 0, r.value ->> 1 from jsonb_each(:rows) as r)
-  and not exists (select 1 from tasks as t where t.id = task_id and (t.blocked_by & 1) = 0);
-
--- name: park_tasks
--- Let waiting tasks (id, key) wait for another of their keys.
-update tasks set limit_key = r.value ->> 1 from jsonb_each(:rows) as r where tasks.id = r.value ->> 0;
+select t.namespace, other.value, t.id
+from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 0 cross join json_each(r.value ->> 3) as other
+where true
+on conflict do nothing;
 
 -- name: put_limits(namespace, key, max_running) as each
 -- Store a caller's limit of a key, unless an operator has set one; return the key if that changed the limit.

@@ -94,16 +94,16 @@ class SqliteTasks(TaskPort):
                     if rule is not None and tokens < math.inf:
                         remaining = tokens - connection.changes()
                         connection.execute(_QUEUES["spend"], {"queue_id": queue_id, "tokens": remaining, "now": now})
+                    tasks = decode_tasks(claimed_json)
                     if _HAS_KEY in claimed_json:
-                        claimed = decode_tasks(claimed_json)
-                        charge(connection, [(task.namespace, key) for task in claimed for key in task.all_limit_keys], now)
+                        charge(connection, [(task.namespace, key) for task in tasks for key in task.all_limit_keys], now)
             except apsw.TooBigError:
                 if limit == 1:
                     raise
                 limit = max(limit // 4, 1)
                 continue
             # Without a task, another process has taken them since `_find_head`: look again.
-            if tasks := decode_tasks(claimed_json):
+            if tasks:
                 return tasks
         return []
 
@@ -129,7 +129,8 @@ class SqliteTasks(TaskPort):
         stuck = stuck_keys(limits, now)
         rated.update((limited.namespace, limited.key) for limited in stuck)
         if not rated and (first is None or first > now):
-            return Woken(0, 0, (), earlier(None if first is None else first - now, token_for), now, ready=bool(ready))
+            next_for = earlier(None if first is None else first - now, token_for)
+            return Woken(0, 0, (), next_for, now, ready=bool(ready), rated=bool(rates))
         values = {"now": now, "expire_leases": expire_leases, "limit": limit}
         count, expired, queues, keys, _ = read_row(connection, _SQL["count_due"], values)
         admitted: set[int] = set()
@@ -150,9 +151,8 @@ class SqliteTasks(TaskPort):
         after = read_value(connection, _SQL["find_next_after"], {"now": now})
         next_for = 0 if more else None if after is None else after - now
         overdue = not expire_leases and bool(read_value(connection, _SQL["find_overdue"], {"now": now}))
-        return Woken(
-            count, expired, tuple(admitted.union(_decode(queues))), earlier(next_for, token_for), now, overdue, bool(ready)
-        )
+        queue_ids, next_for = tuple(admitted.union(_decode(queues))), earlier(next_for, token_for)
+        return Woken(count, expired, queue_ids, next_for, now, overdue, bool(ready), bool(rates))
 
     async def next_token_for(self, queue_ids: Sequence[int]) -> int | None:
         rules = [queue_rule(*row) for row in await self._database.fetch("list_rated_queues", queue_ids=queue_ids)]

@@ -1,6 +1,6 @@
 -- name: finish(*rows, limited)
--- Move tasks whose claim is unchanged from live to finished; without $11, skip those with a limit key, which need
--- admission afterwards.
+-- Move tasks whose claim is unchanged from live to finished, and return their counts by keys, which need admission afterwards;
+-- without $11, skip those with a limit key.
 with ended as (
   delete from tasks
   using unnest($1::text::uuid[], $2::text::integer[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[],
@@ -10,13 +10,15 @@ with ended as (
     and tasks.owner_id is not distinct from given.owner_id and ($11::boolean or tasks.limit_key is null)
   returning tasks.*, given.transition, given.end_state, given.actor, given.result, given.end_error, given.error_code,
     given.fingerprint
+), moved as (
+  insert into finished ({carried}, seq, state, transition, from_state, actor, version, finished_at, result, error, error_code,
+    fingerprint)
+  select {carried}, nextval('treadle_seq'), end_state, transition, state, actor, version + 1, (select treadle_now()), result,
+    end_error,
+    error_code, fingerprint
+  from ended
 )
-insert into finished ({carried}, seq, state, transition, from_state, actor, version, finished_at, result, error, error_code,
-  fingerprint)
-select {carried}, nextval('treadle_seq'), end_state, transition, state, actor, version + 1, (select treadle_now()), result,
-  end_error,
-  error_code, fingerprint
-from ended;
+select namespace, coalesce(limit_keys, limit_key), count(*) from ended group by namespace, coalesce(limit_keys, limit_key);
 
 -- name: delete_ended(ids)
 -- Remove live tasks $1 that have ended: a repeated insert that crossed their end created them again.

@@ -48,6 +48,7 @@ drop function treadle_words;
 drop function treadle_key_of_queue;
 drop function treadle_repeats_v1;
 drop function treadle_written_once;
+drop function treadle_forget_slots;
 drop function treadle_forget_mail;
 drop function treadle_refuse_transition;
 drop function treadle_forget_usage;

@@ -316,13 +316,14 @@ create table limits (
 );
 create index limits_rated on limits (namespace, key) where rate is not null;
 
--- The further keys under which admitted tasks with several limit keys count. A row without an admitted task does not count.
+-- The further keys under which admitted tasks with several limit keys count. A row of a task that is not admitted does not count.
 create table limit_slots (
   namespace text not null,
   key text not null,
   task_id uuid not null,
   primary key (namespace, key, task_id)
 );
+create index limit_slots_task on limit_slots (task_id);
 
 -- The task that an idempotency key identifies; the key has its own lifetime and may outlive the task.
 create table dedupe (
@@ -791,6 +792,14 @@ begin
 end
 $$;
 
+-- A task that ends gives up its slots under further limit keys.
+create function treadle_forget_slots() returns trigger language plpgsql as $$
+begin
+  delete from limit_slots where task_id = old.id;
+  return null;
+end
+$$;
+
 -- Entities without a transition never change.
 create function treadle_written_once() returns trigger language plpgsql as $$
 begin
@@ -1129,6 +1138,9 @@ create trigger runs_make_legal_transitions before update of state on runs for ea
 
 create trigger records_make_legal_transitions before update of state on records for each row
   when (old.state is distinct from new.state) execute function treadle_refuse_transition();
+
+create trigger slots_go_with_their_task after delete on tasks for each row
+  when (old.limit_keys is not null) execute function treadle_forget_slots();
 
 create trigger mail_goes_with_its_run after delete on runs for each row execute function treadle_forget_mail();
 

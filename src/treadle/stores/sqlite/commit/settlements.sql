@@ -1,6 +1,7 @@
 -- name: finish
 -- Move tasks whose claim (id, claim version, owner, actor, transition, state, result, error, error code, fingerprint) is unchanged
--- from live to finished; unless :limited, skip those with a limit key, which need admission afterwards.
+-- from live to finished, and count them; unless :limited, skip those with a limit key. Otherwise return the counts by keys, which
+-- need admission afterwards.
 update seqs set value = value + json_array_length(:rows) where name = 'transition';
 insert into finished ({carried}, seq, state, transition, from_state, actor, version, finished_at, result, error, error_code,
   fingerprint)
@@ -9,6 +10,12 @@ select {t.carried}, {sql:sqlite_first_seq} + r.key, r.value ->> 5, r.value ->> 4
 from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 0
 where t.claim_version = r.value ->> 1 and t.owner_id is r.value ->> 2 and (:limited or t.limit_key is null);
 delete from tasks where id in (select id from finished where seq >= {sql:sqlite_first_seq});
+select null, null, changes() where not :limited
+union all
+select namespace, coalesce(limit_keys, limit_key), count(*)
+from finished
+where :limited and seq >= {sql:sqlite_first_seq}
+group by namespace, coalesce(limit_keys, limit_key);
 
 -- name: requeue
 -- Give tasks (id, state, actor, ...) new values and no owner, unless it stays, and log the transition of those that are not quiet.

@@ -453,13 +453,14 @@ create table limits (
 ) strict;
 create index limits_rated on limits (namespace, key) where rate is not null;
 
--- The further keys under which admitted tasks with several limit keys count. A row without an admitted task does not count.
+-- The further keys under which admitted tasks with several limit keys count. A row of a task that is not admitted does not count.
 create table limit_slots (
   namespace text not null,
   key text not null,
   task_id text not null,
   primary key (namespace, key, task_id)
 ) strict, without rowid;
+create index limit_slots_task on limit_slots (task_id);
 
 -- The limit key that a handler's tasks get if they have none; queues copy it.
 create table handler_keys (
@@ -539,6 +540,11 @@ select id, 'task', namespace, created_at, error from finished where error is not
 create trigger llm_usage_goes_with_its_run after delete on runs begin
   delete from llm_usage where run_id = old.id;
   delete from llm_budgets where run_id = old.id;
+end;
+
+-- A task that ends gives up its slots under further limit keys.
+create trigger slots_go_with_their_task after delete on tasks when old.limit_keys is not null begin
+  delete from limit_slots where task_id = old.id;
 end;
 
 create trigger items_go_with_their_record after delete on records begin
