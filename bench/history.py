@@ -37,7 +37,7 @@ with made as materialized (
     case v when 1 then 'pending' else 'running' end, case v when 1 then 'running' else 'completed' end, 'worker-1', root_id, root_id
   from roots cross join generate_series(1, 2) as v where of_run
 ), steps_made as (
-  insert into steps (id, run_id, ordinal, kind, name, state, body, created_at, updated_at)
+  insert into steps (id, run_id, ordinal, kind, name, state, document, created_at, updated_at)
   select (left(root_id::text, 14) || '7' || substr(md5(n || '/' || s), 1, 3) || '-8' || substr(md5(n || '/' || s), 4, 3) || '-'
       || right(root_id::text, 12))::uuid, root_id, s, 'step', 'step' || s, 'completed', '{"result":1}', at, at + 200
   from roots cross join generate_series(1, 3) as s where of_run
@@ -84,7 +84,7 @@ select :seq + n * 4 + v, at + 100 * v, 'run', run_id, v, iif(v = 1, 'start', 'su
 from made cross join (select 1 as v union all select 2) where of_run
 """,
     """
-insert into steps (id, run_id, ordinal, kind, name, state, body, created_at, updated_at)
+insert into steps (id, run_id, ordinal, kind, name, state, document, created_at, updated_at)
 select substr(run_id, 1, 14) || '700' || s || substr(run_id, 19), run_id, s, 'step', 'step' || s, 'completed',
   '{"result":1}', at, at
 from made cross join (select 1 as s union all select 2 union all select 3) where of_run

@@ -9,8 +9,8 @@ instead of sleeping: a sleep is the interval of a `while` loop that waits for a 
 comment that gives the reason.
 
 Texts for users (pages of the dashboard, help, descriptions of the API, documentation) use the words of the field, not those of the
-implementation: see `REJECTED`. A line of a template has at most `MAX_TEMPLATE_COLUMNS` characters. Prints one line per violation
-and exits with 1 if there is any.
+implementation: see `REJECTED`. A line of a template has at most `MAX_TEMPLATE_COLUMNS` characters, an entry of the changelog one
+sentence of at most `MAX_ENTRY` characters. Prints one line per violation and exits with 1 if there is any.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ _ASSERTING = ("assert", "check", "expect", "fail", "raises", "refused", "sees", 
 _VIRTUAL = ("tests/simulation", "tests/pairs")
 """Tests whose sleeps pass on a virtual clock."""
 _RELATIVES = {"what", "who", "whoever", "whose", "whom", "whatever"}
+_NEGATIVES = {"nothing"}
+"""Words with which the name of a test leaves open what stays as it is."""
 _SPOKEN = {
     *("say", "says", "said", "tell", "tells", "told", "asked", "asks", "knows", "knew"),
     *("somebody", "meanwhile", "alike", "lets"),
@@ -72,13 +74,15 @@ RETIRED = {
     re.compile(r"\blooked[_-]by\b"): "scan_on",
     re.compile(r"\bLookFailed\b"): "ScanFailed",
     re.compile(r"\blook_failed\b"): "scan_failed",
+    re.compile(r"\b(?:stored|record|message)[ .]bod(?:y|ies)\b|\bbody ->>|\b(?!Request|Response)[A-Z][a-z]\w+Body\b"): "document",
     re.compile(r"`told`|\.told\b|^ *told:|[\"']told[\"']", re.MULTILINE): "accepted",
 }
-"""Former public names, each with its successor; checked in code and documentation, code blocks included."""
+"""Former names, each with its successor; checked in code and documentation, code blocks included."""
 _CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL)
 _TEMPLATE = re.compile(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}|<[^>]*>", re.DOTALL)
 _LABEL = re.compile(r"\"([A-Z][^\"{}<>]*)\"")
 MAX_TEMPLATE_COLUMNS = 200
+MAX_ENTRY = 200
 _TEXTS = {".py", ".sql", ".html", ".js", ".json", ".md", ".afl", ".yaml", ".yml", ".toml"}
 _FOR_CONTRIBUTORS = ("docs/reference/ports.md", "docs/reference/states.md", "docs/explanation", "docs/adr", "docs/glossary.md")
 
@@ -147,7 +151,7 @@ def bad_definitions(path: Path, tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             is_test, words = node.name.startswith("test_"), set(map(str.lower, re.findall("[A-Z]?[a-z]+", node.name)))
             if is_test or path.parts[0] == "src":
-                for word in words & (_SPOKEN | _PRIVATE | (_RELATIVES if is_test else set())):
+                for word in words & (_SPOKEN | _PRIVATE | (_RELATIVES | _NEGATIVES if is_test else set())):
                     yield f"{path}:{node.lineno}: {'state the promise' if is_test else 'name it'} without {word!r}: {node.name}"
 
 
@@ -209,6 +213,16 @@ def retired_names(root: Path) -> Iterator[str]:
                         yield f"{path.relative_to(root)}:{line}: {match[0].strip()!r} is now {successor!r}"
 
 
+def long_entries(text: str) -> Iterator[str]:
+    """Entries of the changelog below headings such as Added that are more than one short sentence; link targets do not count."""
+    for part in re.finditer(r"^### .*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
+        for entry in re.finditer(r"^- (.*?)(?=^- |^#|^$|\Z)", part[0], re.MULTILINE | re.DOTALL):
+            shown = re.sub(r"\]\([^)]*\)", "]", " ".join(entry[1].split()))
+            if len(shown) > MAX_ENTRY or re.search(r"\. [A-Z]", shown):
+                line = text.count("\n", 0, part.start() + entry.start()) + 1
+                yield f"CHANGELOG.md:{line}: one sentence of at most {MAX_ENTRY} characters per change: {shown[:60]}"
+
+
 def violations(root: Path = ROOT) -> Iterator[str]:
     """Every violation below the checked folders."""
     for folder in CHECKED:
@@ -230,6 +244,7 @@ def violations(root: Path = ROOT) -> Iterator[str]:
     yield from long_template_lines(root)
     yield from retired_names(root)
     yield from repeated_classes(root)
+    yield from long_entries((root / "CHANGELOG.md").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ def checkpoint(task, *steps):
     return Unit(task.claim, rows=(PutSteps(steps[0].run_id, steps, len(steps)),))
 
 
-async def bodies(store, run):
-    return {step.name: step.body for step in await store.runs.list_steps(run.id, None, 1000)}
+async def documents(store, run):
+    return {step.name: step.document for step in await store.runs.list_steps(run.id, None, 1000)}
 
 
 async def test_a_checkpoint_stores_steps_and_leaves_the_task_and_the_run_alone(store, clock):
@@ -28,7 +28,7 @@ async def test_a_checkpoint_stores_steps_and_leaves_the_task_and_the_run_alone(s
     step = new_step(run, "pay", inbox=None)
     assert await store.commit([checkpoint(task, step)]) == [DONE]
     (stored,) = await store.runs.list_steps(run.id, None, 10)
-    assert (stored.id, stored.body, stored.created_at) == (step.id, step.body, clock.now())
+    assert (stored.id, stored.document, stored.created_at) == (step.id, step.document, clock.now())
     assert await get(store, task.id) == task
     assert await get_run(store, run.id) == run
 
@@ -44,9 +44,9 @@ async def test_many_checkpoints_of_many_tasks_go_in_one_call(store):
 
 async def test_of_a_step_that_several_checkpoints_put_the_last_is_stored(store):
     run, task = await begin_function(store)
-    units = [checkpoint(task, new_step(run, "s", body=f'{{"n":{n}}}')) for n in range(3)]
+    units = [checkpoint(task, new_step(run, "s", document=f'{{"n":{n}}}')) for n in range(3)]
     assert await store.commit(units) == [DONE] * 3
-    assert await bodies(store, run) == {"s": '{"n":2}'}
+    assert await documents(store, run) == {"s": '{"n":2}'}
 
 
 async def test_a_checkpoint_of_a_lost_claim_is_not_stored(store):
@@ -54,13 +54,13 @@ async def test_a_checkpoint_of_a_lost_claim_is_not_stored(store):
     other = Claim(task.id, task.claim_version, "owner-2")
     older = Claim(task.id, task.claim_version - 1, "owner-1")
     units = [
-        checkpoint(task, new_step(run, "s", body='{"first":1}')),
-        Unit(other, rows=(PutSteps(run.id, (new_step(run, "s", body='{"stranger":1}'), new_step(run, "t")), 2),)),
+        checkpoint(task, new_step(run, "s", document='{"first":1}')),
+        Unit(other, rows=(PutSteps(run.id, (new_step(run, "s", document='{"stranger":1}'), new_step(run, "t")), 2),)),
         Unit(older, rows=(PutSteps(run.id, (new_step(run, "u"),), 1),)),
     ]
     answers = await store.commit(units)
     assert [answer.verdict for answer in answers] == ["done", "claim_lost", "claim_lost"]
-    assert await bodies(store, run) == {"s": '{"first":1}'}
+    assert await documents(store, run) == {"s": '{"first":1}'}
 
 
 @pytest.mark.parametrize("mixed", [False, True])
@@ -74,7 +74,7 @@ async def test_a_checkpoint_of_a_paused_run_is_stored_and_reports_the_pause(stor
     answers = await store.commit(units)
     assert [(answer.verdict, answer.run_paused) for answer in answers[:2]] == [("done", True), ("done", False)]
     assert answers[1] == DONE
-    assert list(await bodies(store, run)) == ["s"]
+    assert list(await documents(store, run)) == ["s"]
 
 
 async def test_checkpoints_and_other_units_of_one_task_are_done_in_their_order(store):
@@ -86,7 +86,7 @@ async def test_checkpoints_and_other_units_of_one_task_are_done_in_their_order(s
         checkpoint(task, new_step(run, "s3")),
     ]
     assert [answer.verdict for answer in await store.commit(units)] == ["done", "done", "done", "claim_lost"]
-    assert set(await bodies(store, run)) == {"s1", "s2"}
+    assert set(await documents(store, run)) == {"s1", "s2"}
 
 
 async def test_checkpoints_share_a_commit_with_other_units(store):
@@ -100,8 +100,8 @@ async def test_checkpoints_share_a_commit_with_other_units(store):
         checkpoint(task, new_step(run, "late")),
     ]
     assert [answer.verdict for answer in await store.commit(units)] == ["done", "done", "done", "claim_lost"]
-    assert list(await bodies(store, other)) == ["s"]
-    assert await bodies(store, run) == {}
+    assert list(await documents(store, other)) == ["s"]
+    assert await documents(store, run) == {}
     assert [each.id for each in await claim(store)] == [child.id]
 
 

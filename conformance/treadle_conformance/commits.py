@@ -46,7 +46,7 @@ async def test_answers_have_the_order_of_the_units(store):
     assert [answer.verdict for answer in await store.commit(units)] == [DONE, CLAIM_LOST, DONE, CLAIM_LOST]
 
 
-async def test_a_unit_is_all_or_nothing(store):
+async def test_a_unit_is_atomic(store):
     taken = await put_and_claim(store)
     follower = new_task(OTHER)
     before = await everything(store)

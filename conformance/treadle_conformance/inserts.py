@@ -172,7 +172,7 @@ async def test_a_task_can_hand_its_key_to_its_successor(store):
     assert (await claim_one(store)).id == successor.id
 
 
-async def test_an_exclusive_unit_with_a_live_key_stores_nothing(store):
+async def test_an_exclusive_unit_with_a_live_key_is_deferred_whole(store):
     live = await put_one(store, OTHER, unique_key="k")
     blob = PutBlob("b" * 64, '"large"', live.root_id)
     tasks = (new_task(), new_task(unique_key="k"), new_task(unique_key="free"))

@@ -31,7 +31,7 @@ async def test_a_renewal_extends_the_lease_from_now(store, clock, line):
     assert (after.wake_at, after.heartbeat_at) == (clock.now() + 30_000, clock.now())
 
 
-async def test_a_renewal_changes_nothing_but_the_lease(store, clock, line):
+async def test_a_renewal_changes_only_the_lease(store, clock, line):
     taken = await put_and_claim(store)
     await clock.advance(5)
     await line.renew([Renewal(taken.claim)], MINUTE)

@@ -19,12 +19,12 @@ async def queue_of_work(store):
 async def test_messages_are_listed_unchanged_in_the_order_of_arrival(store, clock):
     run = await begin(store, "W/block-0/one")
     (step,) = await store.runs.list_steps(run.id, None, 1)
-    first, second = new_message(run, step_id=step.id), new_message(run, name="signal", body='{"ü":2}')
+    first, second = new_message(run, step_id=step.id), new_message(run, name="signal", document='{"ü":2}')
     await tell(store, second)
     await clock.advance(3)
     await tell(store, first)
     found = await store.records.list_messages(run.id, 10)
-    assert [(m.id, m.step_id, m.name, m.body) for m in found] == [
+    assert [(m.id, m.step_id, m.name, m.document) for m in found] == [
         (second.id, None, "signal", '{"ü":2}'),
         (first.id, step.id, None, '{"told":1}'),
     ]
@@ -189,7 +189,7 @@ async def test_a_message_is_stored_with_the_settlement_that_sends_it(store):
     (step,) = await store.runs.list_steps(steps[0].id, None, 1)
     await store.commit([Unit(tasks=(step_task(step),))])
     (child,) = await claim(store)
-    message = PutMessage(new_message(run, id=child.id, body='{"done":1}'))
+    message = PutMessage(new_message(run, id=child.id, document='{"done":1}'))
     unit = Unit(child.claim, succeed(), rows=(message,))
     lost = Unit(child.claim, succeed(), rows=(PutMessage(new_message(run)),))
     answers = await store.commit([unit, lost])

@@ -15,7 +15,7 @@ from treadle_conformance.task_steps import claim_one, ids, requeue
 
 
 def new_record(**fields: Any) -> Record:
-    return Record(**{"id": ids.new_id(), "entity": "approval", "state": "pending", "body": '{"asked":1}'} | fields)
+    return Record(**{"id": ids.new_id(), "entity": "approval", "state": "pending", "document": '{"asked":1}'} | fields)
 
 
 def new_schedule(name: str = "nightly", **fields: Any) -> Record:
@@ -49,11 +49,11 @@ def approve(record: Record, **fields: Any) -> ChangeRecord:
         "ended": True,
         "actor": "ann",
     }
-    return ChangeRecord(**{"record_id": record.id, "version": record.version, "body": '{"by":"ann"}'} | values | fields)
+    return ChangeRecord(**{"record_id": record.id, "version": record.version, "document": '{"by":"ann"}'} | values | fields)
 
 
 def new_message(run: Run, **fields: Any) -> Message:
-    return Message(**{"id": ids.new_id(), "run_id": run.id, "body": '{"told":1}'} | fields)
+    return Message(**{"id": ids.new_id(), "run_id": run.id, "document": '{"told":1}'} | fields)
 
 
 async def tell(store: Store, *messages: Message) -> UnitAnswer:

@@ -20,7 +20,7 @@ from treadle_conformance.task_steps import UNKNOWN_ID, put_and_claim, put_one, s
 
 
 def edit(record, **fields):
-    return ChangeRecord(**{"record_id": record.id, "version": record.version, "body": '{"edited":1}'} | fields)
+    return ChangeRecord(**{"record_id": record.id, "version": record.version, "document": '{"edited":1}'} | fields)
 
 
 def remove(record, **fields):
@@ -30,7 +30,7 @@ def remove(record, **fields):
 
 async def test_a_new_record_round_trips_at_version_0(store, clock):
     task, run = await put_one(store), await begin(store)
-    given = new_record(name="n", task_id=task.id, run_id=run.id, root_id=run.id, trace_id="t", body='{"ü":1}', namespace="shop")
+    given = new_record(name="n", task_id=task.id, run_id=run.id, root_id=run.id, trace_id="t", document='{"ü":1}', namespace="shop")
     assert await put_record(store, given) == msgspec.structs.replace(given, created_at=clock.now(), updated_at=clock.now())
 
 
@@ -42,7 +42,7 @@ async def test_finding_a_record_of_an_unknown_id_or_name_returns_none(store):
 async def test_an_existing_record_refuses_its_unit_and_is_unchanged(store):
     record = await put_record(store)
     other = new_record()
-    again = msgspec.structs.replace(record, body='{"other":1}')
+    again = msgspec.structs.replace(record, document='{"other":1}')
     answer = await write(store, PutRecord(other), PutRecord(again))
     assert (answer.verdict, answer.existing) == ("done", {})
     assert await get_record(store, record.id) == record
@@ -109,7 +109,7 @@ async def test_a_change_raises_the_version_and_without_a_transition_leaves_no_tr
     assert (await write(store, edit(record, task_id=task.id))).verdict == "done"
     changed = await get_record(store, record.id)
     assert changed == msgspec.structs.replace(
-        record, version=1, body='{"edited":1}', task_id=task.id, updated_at=record.created_at + 5
+        record, version=1, document='{"edited":1}', task_id=task.id, updated_at=record.created_at + 5
     )
     assert await store.log.list_transitions(record.id) == []
     assert (await verify(store)).problems == ()
@@ -150,12 +150,12 @@ async def test_a_unit_with_a_new_record_that_was_sent_before_is_done_though_anot
 
 async def test_the_second_of_two_units_sees_the_effects_of_the_first(store):
     record = await put_record(store)
-    same = [Unit(rows=(edit(record),)), Unit(rows=(edit(record, body="{}"),))]
+    same = [Unit(rows=(edit(record),)), Unit(rows=(edit(record, document="{}"),))]
     assert [answer.verdict for answer in await store.commit(same)] == ["done", "deferred"]
-    after = [Unit(rows=(edit(record, version=1),)), Unit(rows=(edit(record, version=2, body='{"last":1}'),))]
+    after = [Unit(rows=(edit(record, version=1),)), Unit(rows=(edit(record, version=2, document='{"last":1}'),))]
     assert [answer.verdict for answer in await store.commit(after)] == ["done", "done"]
     found = await get_record(store, record.id)
-    assert (found.version, found.body) == (3, '{"last":1}')
+    assert (found.version, found.document) == (3, '{"last":1}')
 
 
 async def test_a_unit_may_make_a_record_and_change_it(store):
@@ -169,7 +169,7 @@ async def test_a_unit_may_make_a_record_and_change_it(store):
 
 async def test_a_refused_unit_leaves_the_version_to_the_next(store):
     taken, record = await put_record(store, new_schedule()), await put_record(store)
-    refused = Unit(rows=(PutRecord(new_schedule()), edit(record, body='{"refused":1}')))
+    refused = Unit(rows=(PutRecord(new_schedule()), edit(record, document='{"refused":1}')))
     answers = await store.commit([refused, Unit(rows=(edit(record),)), Unit(rows=(edit(record, version=1),))])
     assert [answer.verdict for answer in answers] == ["done", "done", "done"]
     assert answers[0].existing == {"nightly": taken.id}

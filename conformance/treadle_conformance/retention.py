@@ -53,7 +53,7 @@ async def finished_run(store: Store, *, steps: int = 2, tasks: int = 2, state: s
     run = Run(id=run_id, flow_id="f", workflow="w.W", root_id=run_id)
     rows: list[Any] = [PutRun(run), RunTransition(run_id, "start", "pending", "running")]
     made = tuple(
-        Step(id=ids.new_id(), run_id=run_id, parent_id=None, ordinal=n, kind="step", name="s", facet=None, state="c", body="{}")
+        Step(id=ids.new_id(), run_id=run_id, parent_id=None, ordinal=n, kind="step", name="s", facet=None, state="c", document="{}")
         for n in range(steps)
     )
     rows.append(PutSteps(run_id, made, steps))
@@ -353,7 +353,7 @@ async def test_a_prune_pass_visits_every_end_once_and_stops_at_the_retention_age
     assert looks <= 5
 
 
-async def test_a_dry_run_counts_prunable_rows_and_changes_nothing(store, clock):
+async def test_a_dry_run_counts_prunable_rows_and_keeps_them(store, clock):
     root = await ended(store)
     for _ in range(4):
         await ended(store, root_id=root.id)
@@ -435,7 +435,7 @@ async def test_dropping_expired_partitions_and_pruning_remove_only_expired_trees
     assert (await verify(store)).holds
 
 
-async def test_pruning_nothing_is_not_an_error(store):
+async def test_pruning_an_empty_store_is_not_an_error(store):
     assert (await prune(store)).trees == 0
     assert (await store.retention.prune_trees(RULES, [], 10)).trees == 0
     assert (await put(store, new_task())).verdict == Verdict.DONE

@@ -30,7 +30,7 @@ def new_step(run: Run, place: str, **fields: Any) -> Step:
         "name": name,
         "facet": None,
         "state": "state.EventTransmit",
-        "body": f'{{"place":"{place}"}}',
+        "document": f'{{"place":"{place}"}}',
     }
     return Step(**values | fields)
 

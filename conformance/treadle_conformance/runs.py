@@ -50,7 +50,7 @@ async def test_a_new_run_is_stored_with_its_steps_and_tasks(store: Store, clock:
     assert (run.state, run.version, run.transitions, run.steps) == ("running", 0, 1, 0)
     assert (run.priority, run.task_list, run.parent_id, run.inputs) == (3, "slow", UNKNOWN_ID, '{"a":1}')
     assert (run.created_at, run.finished_at, run.outputs, run.error) == (clock.now(), None, None, None)
-    assert [step.body for step in await store.runs.list_steps(run.id, None, 10)].count('{"place":"W"}') == 1
+    assert [step.document for step in await store.runs.list_steps(run.id, None, 10)].count('{"place":"W"}') == 1
     (task,) = await live_of(store, run)
     assert (task.run_id, task.step_id) == (run.id, new_step(run, ONE).id)
     assert transitions_of(await store.log.list_transitions(run.id)) == ["start"]

@@ -41,10 +41,10 @@ async def test_steps_are_replaced_whole_but_for_their_inbox(store: Store, clock:
     await store.commit([Unit(rows=(PutInbox(step.id, '{"first":1}'),))])
     made_at = clock.now()
     await clock.advance(7)
-    changed = new_step(run, ONE, state="state.statement.Complete", body='{"new":1}', ordinal=4, facet="f.F")
+    changed = new_step(run, ONE, state="state.statement.Complete", document='{"new":1}', ordinal=4, facet="f.F")
     await advance(store, run, rows=(PutSteps(run.id, (changed,), 0),))
     (found,) = await store.runs.load_steps(run.id, rows=[step.id])
-    assert (found.state, found.body, found.ordinal, found.facet) == ("state.statement.Complete", '{"new":1}', 4, "f.F")
+    assert (found.state, found.document, found.ordinal, found.facet) == ("state.statement.Complete", '{"new":1}', 4, "f.F")
     assert (found.inbox, found.created_at, found.updated_at) == ('{"first":1}', made_at, clock.now())
 
 

@@ -76,7 +76,7 @@ async def test_a_run_without_a_limit_is_counted(store):
     assert answer.budget == Budget(None, 100)
 
 
-async def test_a_budget_is_taken_back_only_while_nothing_is_spent(store):
+async def test_a_budget_is_taken_back_only_while_it_is_unspent(store):
     await store.usage.set_budget(RUN, 500)
     await store.usage.forget_budget(RUN)
     assert await store.usage.find_budget(RUN) is None

@@ -30,7 +30,7 @@ from treadle_conformance.task_steps import (
 )
 
 
-async def test_an_empty_store_has_nothing_to_wake(store):
+async def test_an_empty_store_has_no_wake_time(store):
     assert await store.tasks.wake(100) == Woken(0, 0, (), None)
 
 

@@ -106,9 +106,9 @@ async def test_a_token_secret_grants_its_scopes_under_the_token_name(gate, clock
 async def test_a_token_of_an_older_version_keeps_its_scopes(gate, given):
     made = await gate.tokens.create("old", given)
     record = await gate.store.records.find(made.id)
-    body = json.loads(record.body)
-    del body["separate"]  # as stored before approving and publishing were permissions of their own
-    await gate.committer.submit(Unit(rows=(ChangeRecord(record.id, record.version, json.dumps(body)),)), 5)
+    document = json.loads(record.document)
+    del document["separate"]  # as stored before approving and publishing were permissions of their own
+    await gate.committer.submit(Unit(rows=(ChangeRecord(record.id, record.version, json.dumps(document)),)), 5)
     gate.clock.advance(10)
     access = await gate.tokens.find_access(made.secret)
     more = {APPROVE, PUBLISH} if "operate" in given else set()
@@ -250,7 +250,7 @@ async def test_secrets_and_digests_are_in_no_output(gate, store):
         assert part not in shown
         assert Credential("", part).digest() not in shown
     assert opened.csrf not in shown
-    assert Credential("", made.secret[-43:]).digest() in record.body  # it is there, and only there
+    assert Credential("", made.secret[-43:]).digest() in record.document  # it is there, and only there
 
 
 @shared

@@ -249,7 +249,7 @@ async def test_records_are_rebuilt_from_their_events(stage: Stage) -> None:
     task_id = await stage.dispatch()
     await stage.tick(1)
     (stored,) = await stage.engine.kernel.store.records.list_matching(RecordFilter("external_production_record"), 10)
-    wrong = encode(decode(stored.body) | {"progress_hint": "nonsense", "polls": 7})
+    wrong = encode(decode(stored.document) | {"progress_hint": "nonsense", "polls": 7})
     await stage.engine.kernel.store.commit([Unit(rows=(ChangeRecord(stored.id, stored.version, wrong),))])
     (problem,) = (await stage.engine.kernel.verify()).problems
     assert "differs from its events" in problem

@@ -278,7 +278,7 @@ class Operator:
         known = await self.twins.stores[0].records.list_matching(RecordFilter(entity), 20)
         if not known or rng.random() < 0.3:
             name = rng.choice(names)
-            return PutRecord(Record(id=self.ids.new_id(), entity=entity, name=name, state=machine.initial, body='{"ü":1}'))
+            return PutRecord(Record(id=self.ids.new_id(), entity=entity, name=name, state=machine.initial, document='{"ü":1}'))
         record = rng.choice(known)
         if rng.random() < 0.3:
             return PutItems(record.id, tuple((rng.choice("abÄ"), rng.choice((None, "1", "2"))) for _ in range(3)))
@@ -295,7 +295,9 @@ class Operator:
         runs, units = await self.runs(), []
         for _ in range(self.rng.randint(1, 3) if runs else 0):
             chosen = [self.rng.choice(runs).id for _ in range(self.rng.randint(1, 3))]
-            rows: list[Row] = [PutMessage(Message(id=self.ids.new_id(), run_id=run_id, name="s", body="{}")) for run_id in chosen]
+            rows: list[Row] = [
+                PutMessage(Message(id=self.ids.new_id(), run_id=run_id, name="s", document="{}")) for run_id in chosen
+            ]
             units.append(Unit(rows=tuple(rows + self.rng.sample(rows, self.rng.randint(0, 1)))))
         self.units += units
         await self.twins.commit(units)
@@ -310,7 +312,7 @@ class Operator:
         await self.twins.commit(units)
 
     async def executed(self, task: Task, run: Run) -> Unit:
-        step = PutSteps(run.id, (new_step(run, f"{task.id}/{self.rng.choice('ab')}", body=f'{{"n":{self.rng.random()}}}'),), 1)
+        step = PutSteps(run.id, (new_step(run, f"{task.id}/{self.rng.choice('ab')}", document=f'{{"n":{self.rng.random()}}}'),), 1)
         guard = RunGuard(run.id, run.version)
         taken = TakeMessages(run.id, tuple(mail.id for mail in await self.twins.stores[0].records.list_messages(run.id, 2)))
         status = self.rng.choice(("unknown", "succeeded", "failed"))

@@ -83,7 +83,7 @@ async def check(scene: Scene, trails: list[ObjectiveTrail]) -> None:
     orders = sum(len(trail.workorders) for trail in trails)
     for entity in ("workorder", "context_snapshot", "output_bundle", "run_record", "pause_state"):
         found = await scene.engine.kernel.store.records.list_matching(RecordFilter(entity), 5000)
-        of = Counter(decode(record.body).get("work_order_id", record.id) for record in found)
+        of = Counter(decode(record.document).get("work_order_id", record.id) for record in found)
         assert (len(found), max(of.values(), default=1)) == (orders, 1), entity
     assert (await scene.engine.kernel.verify()).problems == ()
 

@@ -34,7 +34,7 @@ async def test_a_killed_scanner_neither_loses_nor_repeats_a_change(scene: Scene,
         kernel = scene.engine.kernel
         record = await kernel.store.records.find_named("default", WATCHER.entity, "inbox")
         assert record is not None
-        return (await kernel.value_store.unpack(record.body)).get("begun") or doomed.exit_code is not None
+        return (await kernel.value_store.unpack(record.document)).get("begun") or doomed.exit_code is not None
 
     await until(begun, doomed)
     names = [f"{index:02}" for index in range(30)]

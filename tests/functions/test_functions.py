@@ -89,11 +89,11 @@ async def test_all_stored_values_of_a_function_are_encoded():
     async with engine:
         started = await engine.start_function("f", {"secret": 1})
         await engine.signal(started, "go", "secret signal")
-        stored = [message.body for message in await engine.kernel.store.records.list_messages(started.id, 10)]
+        stored = [message.document for message in await engine.kernel.store.records.list_messages(started.id, 10)]
         async with engine.worker():
             result = await engine.run_result(started, timeout=BOUND)
         assert result == [{"secret": 1}, "secret signal", "secret child", "secret effect", "secret error"]
-        stored += [step.body for step in await engine.kernel.store.runs.list_steps(started.id, None, 100)]
+        stored += [step.document for step in await engine.kernel.store.runs.list_steps(started.id, None, 100)]
         assert len(stored) == 7
         assert not any("secret" in text for text in stored)
 

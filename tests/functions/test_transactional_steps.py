@@ -261,9 +261,7 @@ async def error_of(scene: Scene, run_id: str) -> dict[str, Any]:
     return dict(error)
 
 
-async def test_a_crash_before_the_step_is_recorded_here_repeats_nothing(
-    scene: Scene, driver: str, place: Place, source: Any
-) -> None:
+async def test_a_crash_before_the_step_is_recorded_here_calls_it_once(scene: Scene, driver: str, place: Place, source: Any) -> None:
     orders = Orders(driver)
     order(scene, source, orders)
     started = await scene.engine.start_function("order")
@@ -278,7 +276,7 @@ async def test_a_crash_before_the_step_is_recorded_here_repeats_nothing(
     assert place.execute("select run_id, name, result from treadle_steps") == [(started.id, "add", '{"number":17}')]
 
 
-async def test_a_failed_attempt_leaves_nothing_and_a_retry_commits(scene: Scene, driver: str, place: Place, source: Any) -> None:
+async def test_a_failed_attempt_rolls_back_and_a_retry_commits(scene: Scene, driver: str, place: Place, source: Any) -> None:
     orders = Orders(driver)
     order(scene, source, orders, blocking=True)
     orders.fails = True

@@ -10,7 +10,7 @@ from tests.fuzz.language import text_of
 from treadle.api.schedules import describe_time
 from treadle.interfaces.cli import values as inputs
 from treadle.kernel.schedules.decide import plan
-from treadle.kernel.schedules.options import make_body
+from treadle.kernel.schedules.options import make_document
 from treadle.kernel.schedules.service import time_record
 from treadle.kernel.schedules.ticks import Calendar, last_ticks, make_calendar, make_cron, ticks_after
 from treadle.model.clock import LATEST_AT, instant, milliseconds
@@ -61,17 +61,17 @@ def schedule(data: bytes) -> None:
         return
     try:
         options = {name: _moment(value) if name in INSTANTS else value for name, value in given.items()}
-        body = make_body(options, START_AT)
-        calendar = make_calendar(body.when)
+        document = make_document(options, START_AT)
+        calendar = make_calendar(document.when)
     except TreadleError:
         return
-    assert describe_time(time_record(body.when))
+    assert describe_time(time_record(document.when))
     check_ticks(calendar, START_AT)
     for now in (START_AT, START_AT + YEAR):
-        planned = plan(calendar, body.catch_up, body.cursor, now, end_at=body.end_at)
+        planned = plan(calendar, document.catch_up, document.cursor, now, end_at=document.end_at)
         assert list(planned.fire) == sorted(set(planned.fire))
-        assert len(planned.fire) <= max(body.catch_up.limit, 1)
-        assert all(body.cursor < tick <= now for tick in planned.fire)
+        assert len(planned.fire) <= max(document.catch_up.limit, 1)
+        assert all(document.cursor < tick <= now for tick in planned.fire)
         assert planned.next_at is None or planned.next_at > planned.cursor
 
 

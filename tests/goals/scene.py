@@ -108,7 +108,9 @@ async def image(engine: Engine) -> list[tuple[Any, ...]]:
     from treadle.model.states import GOAL_MACHINES
 
     pages = [await engine.kernel.store.records.list_matching(RecordFilter(machine.entity), 1000) for machine in GOAL_MACHINES]
-    return sorted((each.entity, each.id, each.state, each.version, each.transitions, each.body) for page in pages for each in page)
+    return sorted(
+        (each.entity, each.id, each.state, each.version, each.transitions, each.document) for page in pages for each in page
+    )
 
 
 async def count(engine: Engine, entity: str) -> int:

@@ -76,7 +76,7 @@ async def test_langgraphs_conformance_suite_passes(kind: str, request: pytest.Fi
         assert all(result.passed for result in report.results.values())
         assert len(report.results) == 8
         assert (await engine.kernel.verify()).holds
-        problems, _ = await engine.kernel.bodies.check_page(THREAD.entity, None, 1000)
+        problems, _ = await engine.kernel.documents.check_page(THREAD.entity, None, 1000)
         assert problems == []
 
 

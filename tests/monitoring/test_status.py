@@ -13,7 +13,7 @@ from treadle.kernel.status import FAILING, SystemStatus
 from treadle.kernel.store.queries import QueueDepth
 from treadle.model.names import ADVANCE, FUNCTION, HANDLER, QueueKey
 from treadle.model.records import Record
-from treadle.model.schedules import ScheduleBody, Target, When
+from treadle.model.schedules import ScheduleDocument, Target, When
 from treadle.model.tasks import Server, Task
 
 NOW = 10**12
@@ -85,12 +85,12 @@ def test_failing_work_is_counted_up_to_the_limit_of_the_search():
 
 
 def test_a_schedule_that_cannot_start_its_work_is_a_problem():
-    body = ScheduleBody(
+    document = ScheduleDocument(
         when=When(cron="@daily"), cursor=0, target=Target(kind="task", name="greet"), error={"message": "there is no flow shop"}
     )
-    record = Record(id="1", namespace="default", entity="schedule", name="nightly", state="active", body="", version=1)
+    record = Record(id="1", namespace="default", entity="schedule", name="nightly", state="active", document="", version=1)
     shown = {"name": "nightly", "next_at": None, "when": ScheduleTime(cron="@daily"), "zone": "UTC"}
-    failing = record_of(Schedule, record, body, **shown)
+    failing = record_of(Schedule, record, document, **shown)
     (found,) = find_problems(replace(WELL, schedules=(failing,)))
     assert (found.code, found.text, found.subject) == (
         "schedule_failing", "1 schedule failing: nightly: there is no flow shop", "nightly",

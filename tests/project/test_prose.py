@@ -11,8 +11,10 @@ from build_tools.prose import (
     bad_definitions,
     bad_terms,
     bad_variables,
+    long_entries,
     long_template_lines,
     repeated_classes,
+    retired_names,
     silent_tests,
     texts_for_users,
     unexplained_sleeps,
@@ -73,6 +75,7 @@ def test_names_of_things_and_fields_are_accepted(code: str):
     [
         ("def test_what_a_waiting_task_does(): ...", False),
         ("def test_a_retry_says_when(): ...", False),
+        ("def test_a_dry_run_changes_nothing(): ...", False),
         ("def tell_error(): ...", False),
         ("class LaneLookout: ...", False),
         ("def test_a_waiter_is_woken(): ...", True),
@@ -121,3 +124,26 @@ def test_a_test_asserts_or_has_a_docstring(body: str, is_silent: bool):
 )
 def test_a_sleep_polls_or_has_a_reason(code: str, is_unexplained: bool):
     assert bool(list(unexplained_sleeps(Path("x.py"), ast.parse(code), code))) == is_unexplained
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_long"),
+    [
+        ("A change of one sentence.", False),
+        ("A sentence with a [link](" + "x" * 200 + ").", False),
+        ("One sentence. Another one.", True),
+        ("x" * 201, True),
+        ("x" * 100 + "\n  " + "x" * 100, True),
+    ],
+)
+def test_an_entry_of_the_changelog_is_one_short_sentence(entry: str, is_long: bool):
+    assert bool(list(long_entries(f"## [1.0.0]\n\n**Notes.**\n\n- {'x' * 300}\n\n### Added\n\n- {entry}\n- Another.\n"))) == is_long
+
+
+@pytest.mark.parametrize("text", ["a stored body", "stored bodies", "record.body", "class TokenBody:", "body ->> '$.due_at'"])
+def test_a_stored_document_is_not_called_body(tmp_path: Path, text: str):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/a.md").write_text(f"The request body.\n{text}\n")
+    (violation,) = retired_names(tmp_path)
+    assert violation.startswith("docs/a.md:2: ")
+    assert violation.endswith("is now 'document'")

@@ -10,7 +10,7 @@ from tests.sizes import examples
 
 from treadle.kernel.declarations.decide import ADDED, CHANGED, OVERRIDDEN, REMOVED, SKIPPED, decide
 from treadle.kernel.declarations.records import release_key
-from treadle.model.declarations import DeclarationsBody, Value
+from treadle.model.declarations import DeclarationsDocument, Value
 from treadle.model.stored import read, write
 
 ITEMS = ("max a", "max b", "rate a")
@@ -22,19 +22,19 @@ class World:
     """A store as `Declarations` sees it."""
 
     def __init__(self) -> None:
-        self.body = DeclarationsBody()
+        self.document = DeclarationsDocument()
         self.values: dict[str, Value] = dict.fromkeys(ITEMS)
 
     def sync(self, program: str, release: int, declared: dict[str, Any], crash_after: int | None = None) -> list[str]:
         """Synchronise, or crash after so many writes; return the verdicts on items that are not as declared before."""
-        plan = decide(program, str(release), declared, self.body, self.values)
-        self.body = read(DeclarationsBody, write(plan.body))
+        plan = decide(program, str(release), declared, self.document, self.values)
+        self.document = read(DeclarationsDocument, write(plan.document))
         for at, (item, value) in enumerate(plan.writes.items()):
             if at == crash_after:
                 return []
             self.values[item] = value
         if crash_after is None:
-            self.body = read(DeclarationsBody, write(plan.after))
+            self.document = read(DeclarationsDocument, write(plan.after))
         return [change.verdict for change in plan.changes]
 
 
@@ -67,11 +67,11 @@ def test_an_item_has_one_owner_and_another_program_cannot_change_it(starts):
     world = World()
     for program, declared in starts:
         other = "desk" if program == "shop" else "shop"
-        owned = world.body.programs[other].items if other in world.body.programs else {}
+        owned = world.document.programs[other].items if other in world.document.programs else {}
         before = {item: world.values[item] for item in owned}
         world.sync(program, 0, declared)
         assert {item: world.values[item] for item in owned} == before
-        sets = [set(each.items) for each in world.body.programs.values()]
+        sets = [set(each.items) for each in world.document.programs.values()]
         assert not set.intersection(*sets) or len(sets) < 2
 
 

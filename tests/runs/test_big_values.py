@@ -55,7 +55,7 @@ class Meter:
             self.calls["load_steps"] += 1
             steps = await load_steps(*args, **options)
             self.steps_read += len(steps)
-            self.bytes_read += sum(len(step.body) for step in steps)
+            self.bytes_read += sum(len(step.document) for step in steps)
             return steps
 
         async def finding(digests: Any) -> Any:
@@ -71,7 +71,7 @@ class Meter:
                 for row in unit.rows:
                     if isinstance(row, PutSteps):
                         self.steps_written += len(row.steps)
-                        self.bytes_written += sum(len(step.body) for step in row.steps)
+                        self.bytes_written += sum(len(step.document) for step in row.steps)
                     elif isinstance(row, PutBlob):
                         self.blob_bytes_written += len(row.value)
             return await commit(units)
@@ -135,7 +135,7 @@ async def test_large_results_round_trip_in_separate_rows(kind: str, request: pyt
         rows = {row.path: row for row in await hands.engine.kernel.runs.list_steps(run.id)}
         assert rows["Chain.a"].returns["@blob"] == {"@blob": "x"}
         for step in await hands.engine.kernel.store.runs.list_steps(run.id, None, 100):
-            assert len(step.body) < 1500
+            assert len(step.document) < 1500
         for task in await hands.engine.kernel.reads.list_tasks(kind="handler"):
             assert len(task.payload) + len(task.result or "") < 1000
         found = await hands.engine.kernel.runs.get_run(run.id)

@@ -65,7 +65,7 @@ def test_a_big_value_leaves_the_row(value: Any, is_list: bool) -> None:
     (blob,) = blobs
     assert slim.params == {"v": BlobRef(blob.digest, len(blob.value), is_list), "n": 1}
     assert load_step(step, value_store) == slim
-    assert len(step.body) < 500
+    assert len(step.document) < 500
     assert row.params["v"] == value
     assert value_store.fold({"v": value}, RUN).values == {blob.digest: value}
     assert once([blob, *blobs]) == (blob,)

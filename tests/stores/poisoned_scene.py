@@ -21,7 +21,7 @@ from treadle.kernel.access.requests import StoredAnswer
 from treadle.kernel.store.records import PutRecord
 from treadle.kernel.store.units import Unit
 from treadle.model.access import OPEN
-from treadle.model.alerts import AlertBody
+from treadle.model.alerts import AlertDocument
 from treadle.model.records import Record, ThreadItem
 from treadle.model.stored import write
 from treadle.model.tasks import Server
@@ -49,11 +49,11 @@ TEXTS = {
     "lines": ("details",),
     "flows": ("sources", "program"),
     "runs": ("inputs", "outputs", "error", "baggage"),
-    "steps": ("body", "inbox", "state"),
+    "steps": ("document", "inbox", "state"),
     "handler_registrations": ("requirements", "metadata"),
-    "records": ("body",),
+    "records": ("document",),
     "record_items": ("value",),
-    "mail": ("body",),
+    "mail": ("document",),
     "idempotency_outcomes": ("response", "details"),
     "blobs": ("value",),
     "stream_chunks": ("entries",),
@@ -256,8 +256,10 @@ async def fill(url: str, folder: Path) -> None:
         await engine.kernel.run_services.flows.publish("films", [("film.afl", FLOW)])
         assert len(films) == 3
         for n in EACH:
-            body = AlertBody(rule_id=engine.kernel.ids.new_id(), rule=f"alert{n}", cause=f"cause{n}", text="It failed.", since=1)
-            alert = Record(id=engine.kernel.ids.new_id(), entity="alert", state="firing", body=write(body))
+            document = AlertDocument(
+                rule_id=engine.kernel.ids.new_id(), rule=f"alert{n}", cause=f"cause{n}", text="It failed.", since=1
+            )
+            alert = Record(id=engine.kernel.ids.new_id(), entity="alert", state="firing", document=write(document))
             await engine.kernel.committer.submit(Unit(rows=(PutRecord(alert),)), 5)
 
 

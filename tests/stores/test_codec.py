@@ -124,8 +124,8 @@ async def write_entities(engine: Engine) -> None:
     """Records with items, mail and outcomes, as the engine's store stores them, and as it reads them."""
     store, ids, text = engine.kernel.store, SystemIds(), f'{{"text":"{MARKER}"}}'
     run = Run(id=(run_id := ids.new_id()), flow_id="1", workflow="pay", root_id=run_id)
-    record = Record(id=ids.new_id(), entity="approval", name=f"n{run_id}", state="pending", body=text)
-    mail = Message(id=ids.new_id(), run_id=run_id, body=text)
+    record = Record(id=ids.new_id(), entity="approval", name=f"n{run_id}", state="pending", document=text)
+    mail = Message(id=ids.new_id(), run_id=run_id, document=text)
     outcome = EffectOutcome(idempotency_key=run_id, tool_call_id="c", status="succeeded", response=text, root_id=run_id)
     rows = (PutRun(run), PutRecord(record), PutItems(record.id, (("k", text),)), PutMessage(mail), PutOutcome(outcome))
     await store.commit([Unit(rows=rows)])
@@ -137,10 +137,10 @@ async def write_entities(engine: Engine) -> None:
     await store.commit([Unit(kept.claim, Keep(text, "tool_call.unknown", text))])
     found = [await store.records.find(record.id), await store.records.find_named("default", "approval", f"n{run_id}")]
     found += await store.records.list_matching(RecordFilter("approval"), 10)
-    assert [each.body for each in found if each] == [text] * 3
+    assert [each.document for each in found if each] == [text] * 3
     assert await store.records.list_items(record.id, None, 10) == [("k", text)]
     assert await store.records.list_items(record.id, keys=["k"]) == [("k", text)]
-    assert [each.body for each in await store.records.list_messages(run_id, 10)] == [text]
+    assert [each.document for each in await store.records.list_messages(run_id, 10)] == [text]
     assert [each.response for each in await store.records.find_outcomes([run_id])] == [text]
     line = LogLine(task_id=task.id, at=1, level="info", message=text, details=text, run_id=run_id)
     await store.log.append_lines([line])

@@ -21,7 +21,13 @@ from treadle.engine.operations import Operations
 from treadle.model.access import OPEN
 
 FIELD = "from_a_newer_version"
-STRUCTURES = ("records.id.body", "record_items.record_id+key.value", "steps.id.body", "tasks.id.policy", "finished.id.policy")
+STRUCTURES = (
+    "records.id.document",
+    "record_items.record_id+key.value",
+    "steps.id.document",
+    "tasks.id.policy",
+    "finished.id.policy",
+)
 """Table, key and column of everything that is stored as a structure."""
 
 Query = Callable[..., list[Any]]

@@ -24,7 +24,7 @@ from treadle import Engine
 from treadle.agents import Evaluator, Persistence, RegistryRunner
 from treadle.api.flows import SourceText
 from treadle.engine.operations import Operations
-from treadle.kernel import bodies
+from treadle.kernel import documents
 from treadle.kernel.store.value_store import ValueLost
 from treadle.model.access import OPEN
 from treadle.model.errors import TaskFailed, TreadleError, UnreadableValue
@@ -179,7 +179,7 @@ class PostgresPoison(Poison):
         try:
             self.query(text, *values)
         except psycopg.errors.DataError:
-            return False  # an index casts the bodies of live external jobs
+            return False  # an index casts the documents of live external jobs
         return True
 
 
@@ -201,7 +201,7 @@ async def test_postgresql_confines_damaged_rows_too(
         poison = PostgresPoison(postgres_url, query)
         await _check_reads(poison, tmp_path, "truncated")
         await _check_workers(poison, tmp_path)
-        query('update records set body = \'{"polls": "many"}\', ended_at = 1 where id = ?', poison.ids["job_id"][0])
+        query('update records set document = \'{"polls": "many"}\', ended_at = 1 where id = ?', poison.ids["job_id"][0])
         assert len(query("select object_id, polls, external_job_id from external_production_records_view")) == 3
 
 
@@ -253,9 +253,9 @@ async def _check_workers(poison: Poison, tmp_path: Path) -> None:
 async def test_damaged_rows_are_listed_as_unreadable_and_can_be_ended_or_repaired(
     poison: Poison, tmp_path: Path, kind: str
 ) -> None:
-    poison.damage(kind, "records.body")
+    poison.damage(kind, "records.document")
     poison.damage(kind, "tasks.policy")
-    poison.damage(kind, "steps.body")
+    poison.damage(kind, "steps.document")
     async with scene.make(poison.url, tmp_path) as engine:
         service, rows = Operations(engine, OPEN), poison.rows
         await _listed(engine, rows)
@@ -290,7 +290,7 @@ async def test_every_run_with_damaged_steps_and_checkpoints_is_explained_and_can
     for run_id in poison.ids["run_id"]:  # all of them
         for table, column, each in poison.query(
             "select 'tasks', 'checkpoint', id from tasks where run_id = ?1 and checkpoint is not null"
-            " union all select 'steps', 'body', id from steps where run_id = ?1",
+            " union all select 'steps', 'document', id from steps where run_id = ?1",
             run_id,
         ):
             (text,) = poison.query(f"select {column} from {table} where id = ?", each)[0]
@@ -315,17 +315,17 @@ async def test_functions_with_damaged_notes_continue(poison: Poison, tmp_path: P
 
 
 def test_every_json_column_is_verified_or_has_a_reason() -> None:
-    known = {table: set(columns) for table, columns in bodies.TEXTS.items()}
+    known = {table: set(columns) for table, columns in documents.TEXTS.items()}
     assert known | {"finished": known["tasks"]} == {
         table: {*columns, "result"} if table == "tasks" else set(columns) for table, columns in scene.TEXTS.items()
     }
-    assert all(len(reason) > 20 for columns in bodies.TEXTS.values() for reason in columns.values() if isinstance(reason, str))
+    assert all(len(reason) > 20 for columns in documents.TEXTS.values() for reason in columns.values() if isinstance(reason, str))
 
 
 def _is_verified(where: str) -> bool:
     """Whether `verify` reads the column: here, or in the store, which then names the row."""
     table, column, _ = where.split(".")
-    reader = bodies.TEXTS["tasks" if table == "finished" else table][column]
+    reader = documents.TEXTS["tasks" if table == "finished" else table][column]
     return not isinstance(reader, str) or table in ("flows", "handler_registrations", "servers")
 
 
@@ -358,7 +358,7 @@ async def test_verify_names_every_damaged_row_and_its_repair(poison: Poison, tmp
 
 READ = [
     (table, column)
-    for name, columns in bodies.TEXTS.items()
+    for name, columns in documents.TEXTS.items()
     for table in ((name, "finished") if name == "tasks" else (name,))
     for column, reader in columns.items()
     if not isinstance(reader, str)

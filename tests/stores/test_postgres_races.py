@@ -244,7 +244,7 @@ async def test_a_function_does_not_sleep_past_a_concurrent_message(
     task = await claim_one(ann)
     gate.blocked_by("runs", run.id)
     sleeps = Unit(task.claim, requeue(task, delay=MINUTE), run=RunGuard(run.id, run.version), rows=(Await(run.id, 1),))
-    tells = Unit(rows=(PutMessage(Message(id=ids.new_id(), run_id=run.id, name="told", body="{}")),))
+    tells = Unit(rows=(PutMessage(Message(id=ids.new_id(), run_id=run.id, name="told", document="{}")),))
     verdicts = await crossed(gate, ann.commit([sleeps]), bob.commit([tells]), ann_first=ann_first)
     now = await get(ann, task.id)
     if ann_first:
@@ -318,7 +318,7 @@ async def ready_function(store: PostgresStore, **fields: Any) -> tuple[Run, Task
 
 
 def message_to(run: Run) -> PutMessage:
-    return PutMessage(Message(id=ids.new_id(), run_id=run.id, name="told", body="{}"))
+    return PutMessage(Message(id=ids.new_id(), run_id=run.id, name="told", document="{}"))
 
 
 def touching_units(run: Run, task: Task) -> dict[str, Unit]:

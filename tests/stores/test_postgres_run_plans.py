@@ -26,7 +26,7 @@ select id, 'default', 'workflow', 'f', 'w', 'running', 0, 1, 0, 'default', 0, '{
 from (select n, ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid as id from generate_series(1, 2000) as n) as made;
 
 -- one run with a foreach of many items, each with a step; the other runs have some too
-insert into steps (id, run_id, parent_id, ordinal, kind, name, state, body, inbox, created_at, updated_at)
+insert into steps (id, run_id, parent_id, ordinal, kind, name, state, document, inbox, created_at, updated_at)
 select ('00000000-0000-7000-9000-' || lpad(to_hex(n), 12, '0'))::uuid,
   ('00000000-0000-7000-8000-' || lpad(to_hex(case when n <= {STEPS // 2} then 1 else 2 + n % 1000 end), 12, '0'))::uuid,
   case

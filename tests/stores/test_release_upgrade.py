@@ -202,7 +202,7 @@ async def test_workers_of_the_last_release_and_of_this_one_share_a_store(url: st
                 await engine.schedules.edit("nightly", fairness_key="tenant-1", tags={"team": "ops"})
                 await old("pause")
                 (record,) = await engine.kernel.store.records.list_matching(RecordFilter("schedule"), 10)
-                target = json.loads(record.body)["target"]
+                target = json.loads(record.document)["target"]
                 assert (target["fairness_key"], target["tags"]) == ("tenant-1", {"team": "ops"})
                 assert (await engine.schedules.get("nightly")).state == "paused"
 

@@ -92,13 +92,13 @@ async def test_an_older_version_works_on_rows_of_a_newer_one_and_keeps_its_field
         (token,) = (await engine.kernel.tokens.list()).tokens
         await engine.kernel.tokens.revoke(token.id)
 
-        bodies = {}
+        documents = {}
         for entity in ("schedule", "watcher", "token"):
             (record,) = await store.records.list_matching(RecordFilter(entity), 10)
             assert record.version > 0
-            bodies[entity] = json.loads(record.body)
-        assert all(body["novelty"] == "new" for body in bodies.values())
-        schedule, watcher = bodies["schedule"], bodies["watcher"]
+            documents[entity] = json.loads(record.document)
+        assert all(document["novelty"] == "new" for document in documents.values())
+        schedule, watcher = documents["schedule"], documents["watcher"]
         parts = (schedule["when"], schedule["target"], schedule["target"]["retry"], watcher["source"], watcher["target"])
         assert all(part["novelty"] == "new" for part in parts)
         assert schedule["target"]["priority"] == 3

@@ -24,7 +24,7 @@ select printf('%08x', i), 'default', 'workflow', 'f', 'w', iif(i % 10, 'complete
   iif(i % 2, 'k' || i, null), printf('%08x', i), i
 from n;
 with recursive n (i) as (select 1 union all select i + 1 from n where i < :steps)
-insert into steps (id, run_id, parent_id, ordinal, kind, name, state, body, inbox, created_at, updated_at)
+insert into steps (id, run_id, parent_id, ordinal, kind, name, state, document, inbox, created_at, updated_at)
 select printf('s%07x', i), printf('%08x', 1 + i % 10), iif(i = 1, null, printf('s%07x', 1 + i % 100)), i,
   iif(i % 2, 'item', 'step'), 'n', 'x', '{}', iif(i % 1000, null, '{}'), i, i
 from n;

@@ -19,10 +19,10 @@ from treadle.kernel.queue.decide import policy_of
 from treadle.model.approvals import split_checkpoint, with_decision, with_decisions_of
 from treadle.model.errors import UnreadableValue
 from treadle.model.retry import PolicyWithCode, RetryPolicy
-from treadle.model.schedules import CatchUp, ScheduleBody, Target
+from treadle.model.schedules import CatchUp, ScheduleDocument, Target
 from treadle.model.stored import AnyStored, Stored, StoredRow, convert, plain, read, write
 from treadle.model.tasks import Task
-from treadle.model.watchers import WatcherBody, WatchSource
+from treadle.model.watchers import WatcherDocument, WatchSource
 
 SOURCE = Path(treadle.__file__).parent
 ROOMS = ("model", "kernel", "evaluator", "goals")
@@ -91,8 +91,25 @@ def _policies(value: Any) -> Any:
 
 def test_the_registry_lists_every_stored_structure() -> None:
     names = {kind.__name__ for kind in STRUCTURES}
-    assert names >= {"RetryPolicy", "ScheduleBody", "WatcherBody", "Item", "Approval", "ApprovalRequest", "StepRow", "Recorded"}
-    assert names >= {"ExternalProductionRecord", "ExternalEvent", "TokenBody", "SessionBody", "RequestBody", "StepError", "Vote"}
+    assert names >= {
+        "RetryPolicy",
+        "ScheduleDocument",
+        "WatcherDocument",
+        "Item",
+        "Approval",
+        "ApprovalRequest",
+        "StepRow",
+        "Recorded",
+    }
+    assert names >= {
+        "ExternalProductionRecord",
+        "ExternalEvent",
+        "TokenDocument",
+        "SessionDocument",
+        "RequestDocument",
+        "StepError",
+        "Vote",
+    }
 
 
 @pytest.mark.parametrize("kind", STRUCTURES, ids=lambda kind: kind.__name__)
@@ -133,8 +150,8 @@ def test_a_word_of_a_newer_version_is_not_mistaken_for_another_one() -> None:
         (CatchUp, "policy"),
         (Target, "kind"),
         (WatchSource, "kind"),
-        (ScheduleBody, "overlap"),
-        (WatcherBody, "existing"),
+        (ScheduleDocument, "overlap"),
+        (WatcherDocument, "existing"),
     ):
         with pytest.raises(UnreadableValue):
             convert(kind, _document(kind) | {field: "unheard-of"})

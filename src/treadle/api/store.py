@@ -75,7 +75,7 @@ class StoreInfo(ApiRecord, frozen=True):
 
 
 class VerifyPage(ApiRecord, frozen=True):
-    """Histories checked against the state tables, external jobs' records against their events, and stored bodies."""
+    """Histories checked against the state tables, external jobs' records against their events, and stored documents."""
 
     holds: bool
     """Whether they are all consistent."""
@@ -190,7 +190,7 @@ class StoreApi(Protocol):
         after: Annotated[str | None, Doc("`next_after` of the previous call")] = None,
         limit: Annotated[int, Doc("Histories per call, up to 1000", 1000)] = 1000,
     ) -> VerifyPage:
-        """Check that the log explains the rows, and that every stored body can be read, one page per call."""
+        """Check that the log explains the rows, and that every stored document can be read, one page per call."""
 
     @contract.get("/store/keep")
     async def keeps(self) -> RetentionRules:

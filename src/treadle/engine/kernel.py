@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from treadle.kernel.access.sessions import Sessions
     from treadle.kernel.access.tokens import Tokens
     from treadle.kernel.approvals.service import Approvals
-    from treadle.kernel.bodies import Bodies
     from treadle.kernel.declarations.records import ProgramDeclarations
+    from treadle.kernel.documents import Documents
     from treadle.kernel.effects.reads import EffectReads
     from treadle.kernel.external.rebuild import ExternalUpkeep
     from treadle.kernel.external.service import ExternalJobs
@@ -456,11 +456,11 @@ class Kernel:
         return ExternalUpkeep(self.core)
 
     @cached_property
-    def bodies(self) -> Bodies:
-        """The check of stored bodies."""
-        from treadle.kernel.bodies import Bodies
+    def documents(self) -> Documents:
+        """The check of stored documents."""
+        from treadle.kernel.documents import Documents
 
-        return Bodies(self.core, self._plain_store, self.flows)
+        return Documents(self.core, self._plain_store, self.flows)
 
     @cached_property
     def tokens(self) -> Tokens:

@@ -56,7 +56,7 @@ def make_service(kernel: Kernel, group: str) -> Any:
             from treadle.kernel.maintenance import Maintenance
 
             upkeep, timer = kernel.external_upkeep, lambda: kernel.call_timer
-            return Maintenance(kernel.core, kernel.reads, kernel.retention, upkeep, lambda: kernel.bodies, timer)
+            return Maintenance(kernel.core, kernel.reads, kernel.retention, upkeep, lambda: kernel.documents, timer)
         case "system":
             from treadle.kernel.system import System
 

@@ -117,7 +117,7 @@ class Artifacts(Service):
 
     async def _open(self, kind: type[D], record: Record) -> D:
         try:
-            artifact = artifact_of(kind, await self._value_store.unpack(record.body))
+            artifact = artifact_of(kind, await self._value_store.unpack(record.document))
             if _id(artifact) != record.id:
                 raise UnreadableValue("It has the id of another one.")
             return artifact
@@ -155,7 +155,7 @@ class Artifacts(Service):
 
     def _put(self, document: Document) -> Iterable[Row]:
         root_id = _objective_id(document)
-        body, blobs = self._body(document, root_id)
+        text, blobs = self._pack(document, root_id)
         machine = _KINDS[type(document)][0]
         record = Record(
             id=_id(document),
@@ -163,21 +163,21 @@ class Artifacts(Service):
             entity=machine.entity,
             name=document.key if isinstance(document, Objective) else None,
             state=machine.initial,
-            body=body,
+            document=text,
             root_id=None if isinstance(document, Objective) else root_id,
         )
         return (*blobs, PutRecord(record))
 
     def _change(self, changed: Changed) -> Iterable[Row]:
         record, document = changed.record, changed.document
-        body, blobs = self._body(document, _objective_id(document), record.body)
+        text, blobs = self._pack(document, _objective_id(document), record.document)
         if changed.transition is None:
-            return (*blobs, ChangeRecord(record.id, record.version, body))
+            return (*blobs, ChangeRecord(record.id, record.version, text))
         state = _state(document)
         change = ChangeRecord(
             record.id,
             record.version,
-            body,
+            text,
             transition=changed.transition,
             from_state=record.state,
             to_state=state,
@@ -187,7 +187,7 @@ class Artifacts(Service):
         )
         return (*blobs, change)
 
-    def _body(self, document: Document, root_id: str, before: str | None = None) -> tuple[str, tuple[PutBlob, ...]]:
+    def _pack(self, document: Document, root_id: str, before: str | None = None) -> tuple[str, tuple[PutBlob, ...]]:
         content = document.as_json()
         entity = _KINDS[type(document)][0].entity
         check_document(_SCHEMAS.get(entity, entity), content)

@@ -41,7 +41,7 @@ from treadle.model.names import check_key, check_name
 from treadle.model.states import OBJECTIVE
 from treadle.model.values import Json, decode, encode, shown
 
-BODY_LIMIT = 64 * 1024
+DOCUMENT_LIMIT = 64 * 1024
 """Maximum size of an objective in bytes: it is read and written often, and copied into every context snapshot."""
 
 _REVIEWER = "reviewer:"
@@ -363,7 +363,7 @@ def _one_of(value: object, choices: tuple[str, ...], what: str) -> str:
 def _metadata(value: object) -> dict[str, Json]:
     if not isinstance(value, Mapping):
         raise InvalidInput(f"metadata is a dict (a JSON object), not {type(value).__name__}.")
-    metadata: dict[str, Json] = decode(encode(dict(value), "metadata", BODY_LIMIT))
+    metadata: dict[str, Json] = decode(encode(dict(value), "metadata", DOCUMENT_LIMIT))
     return metadata
 
 
@@ -378,4 +378,4 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
 
 
 def _check_size(objective: Objective) -> None:
-    encode(objective.as_json(), "objective", BODY_LIMIT)
+    encode(objective.as_json(), "objective", DOCUMENT_LIMIT)

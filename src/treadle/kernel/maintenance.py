@@ -17,8 +17,8 @@ from treadle.api.store import (
     VerifyPage,
 )
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.bodies import PARTS, Bodies
 from treadle.kernel.core import Core, Service
+from treadle.kernel.documents import PARTS, Documents
 from treadle.kernel.external.rebuild import ExternalUpkeep
 from treadle.kernel.operations import log_operation, operation_entry
 from treadle.kernel.reads.service import Reads
@@ -31,7 +31,7 @@ from treadle.model.errors import InvalidInput, StoreDamaged
 from treadle.model.ids import parse_id
 
 _JOBS = "external"
-"""Prefix of cursors for the second part of a verification: records of external jobs, after all histories. Bodies follow."""
+"""Prefix of cursors for the second part of a verification: records of external jobs, after all histories. Documents follow."""
 
 
 class Maintenance(Service):
@@ -43,15 +43,15 @@ class Maintenance(Service):
         reads: Reads,
         retention: Retention,
         jobs: ExternalUpkeep,
-        bodies: Callable[[], Bodies],
+        documents: Callable[[], Documents],
         timer: Callable[[], CallTimer],
     ) -> None:
-        """`bodies` and `timer` are made when they are first used."""
+        """`documents` and `timer` are made when they are first used."""
         super().__init__(core)
         self._reads = reads
         self._retention = retention
         self._jobs = jobs
-        self._bodies = bodies
+        self._documents = documents
         self._timer = timer
 
     async def info(self) -> StoreInfo:
@@ -91,7 +91,7 @@ class Maintenance(Service):
             problems, before_id = await self._jobs.check_page(at_id, limit)
             return VerifyPage(not problems, 0, problems, f"{PARTS[0]}:" if before_id is None else f"{_JOBS}:{before_id}")
         if half in PARTS:
-            problems, following = await self._bodies().check_page(half, at_id, limit)
+            problems, following = await self._documents().check_page(half, at_id, limit)
             return VerifyPage(not problems, 0, problems, None if following is None else ":".join(following))
         if half:
             raise InvalidInput(f"after must be the next_after of the previous call, not {after!r}.")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from treadle.kernel.core import Service
 from treadle.kernel.store.lookups import find_by_name_or_id
 from treadle.kernel.store.process import failpoint
-from treadle.kernel.store.records import read_body
+from treadle.kernel.store.records import read_document
 from treadle.kernel.store.units import Unit, UnitAnswer
 from treadle.model.errors import not_found
 from treadle.model.records import Record
@@ -19,20 +19,20 @@ B = TypeVar("B", bound=Stored)
 
 
 class RecordService(Service, Generic[B]):
-    """The records of one entity in one namespace; `B` is the type of their bodies."""
+    """The records of one entity in one namespace; `B` is the type of their documents."""
 
     machine: ClassVar[StateMachine]
-    body: ClassVar[Any]
-    """The type of the bodies, as `B`."""
+    document: ClassVar[Any]
+    """The type of the documents, as `B`."""
 
     def load(self, record: Record) -> B:
-        """Decode the body of a record; raises `UnreadableValue`."""
-        body: B = read_body(self.body, record)
-        return body
+        """Decode the document of a record; raises `UnreadableValue`."""
+        document: B = read_document(self.document, record)
+        return document
 
-    def save(self, body: B) -> str:
-        """Encode the body of a record."""
-        return encode(plain(body), self.machine.entity.replace("_", " "))
+    def save(self, document: B) -> str:
+        """Encode the document of a record."""
+        return encode(plain(document), self.machine.entity.replace("_", " "))
 
     async def get_record(self, name: str, *, exact: bool = False) -> Record:
         """Return the live record of that name, or the record of that id; see `find_by_name_or_id`."""

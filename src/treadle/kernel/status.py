@@ -189,7 +189,7 @@ async def _failing_jobs(store: Store, namespace: str) -> list[str]:
     job_ids = []
     for stored in await store.records.list_matching(RecordFilter(EXTERNAL.entity, namespace, live=True), _JOBS):
         try:
-            record = read(ExternalProductionRecord, stored.body)
+            record = read(ExternalProductionRecord, stored.document)
         except UnreadableValue:  # it is listed as unreadable
             continue
         if record.raised_in_row >= RAISES_IN_ROW or record.backs_off:

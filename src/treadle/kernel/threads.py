@@ -104,7 +104,7 @@ class Threads(Service):
                     return
             actor = None if claim is None else claim.owner_id
             ended = ChangeRecord(
-                record.id, record.version, record.body, "remove", "kept", "removed", ended=True, actor=actor or "python"
+                record.id, record.version, record.document, "remove", "kept", "removed", ended=True, actor=actor or "python"
             )
             await self._commit((ended,), guard)
 
@@ -155,7 +155,7 @@ class Threads(Service):
 
 
 def _change(record: Record, task: Task | None = None) -> ChangeRecord:
-    return ChangeRecord(record.id, record.version, record.body, task_id=None if task is None else task.id)
+    return ChangeRecord(record.id, record.version, record.document, task_id=None if task is None else task.id)
 
 
 def _text(item: ThreadItem) -> str:

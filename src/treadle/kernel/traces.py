@@ -286,11 +286,11 @@ def _record(record: Record, task: TreeTask) -> TraceEntry:
     times = record.created_at, record.created_at, record.ended_at
     entry = _entry(record.id, kind, task.name, state, record.run_id, times)
     try:
-        body = decode_object(record.body)
+        document = decode_object(record.document)
     except (TreadleError, ValueError):
         return entry
-    request = body.get("request")
-    about = body.get("external_job_id") or (request.get("title") if isinstance(request, dict) else "")
+    request = document.get("request")
+    about = document.get("external_job_id") or (request.get("title") if isinstance(request, dict) else "")
     return replace(entry, about=str(about or "")[:120])
 
 

@@ -38,12 +38,12 @@ from treadle.model.lists import MAX_COUNT
 from treadle.model.names import ENGINE_LIST, QueueKey, check_key, check_name
 from treadle.model.records import UNREADABLE, Record
 from treadle.model.retry import as_policy
-from treadle.model.schedules import TARGETS, TASK, WORKFLOW, ScheduleBody, Started, Target
+from treadle.model.schedules import TARGETS, TASK, WORKFLOW, ScheduleDocument, Started, Target
 from treadle.model.states import TaskState
 from treadle.model.tags import check_tags, decode_tags
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, decode, encode, shown
-from treadle.model.watchers import WatcherBody
+from treadle.model.watchers import WatcherDocument
 
 S = TypeVar("S")
 
@@ -66,7 +66,7 @@ class TriggerRecovery:
 
 
 class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
-    """The live records of one entity in one namespace; `B` is the type of their bodies, `S` the record that the API returns."""
+    """The live records of one entity in one namespace; `B` is the type of their documents, `S` the record that the API returns."""
 
     kind: ClassVar[str]
     """The kind of their tasks."""
@@ -77,18 +77,18 @@ class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
 
     @abstractmethod
     def placeholder(self, problem: dict[str, Any]) -> B:
-        """Return the body that is displayed in place of one that cannot be read."""
+        """Return the document that is displayed in place of one that cannot be read."""
 
     @abstractmethod
     def show(self, record: Record) -> S:
         """Return the record of the API."""
 
-    def check(self, body: B) -> object:
-        """Raise the error of an invalid body."""
+    def check(self, document: B) -> object:
+        """Raise the error of an invalid document."""
         return None
 
-    def redefine(self, body: B, wanted: B, now: int) -> B | None:
-        """Return the body with the definition of another one, and its own progress; None if it must be made anew."""
+    def redefine(self, document: B, wanted: B, now: int) -> B | None:
+        """Return the document with the definition of another one, and its own progress; None if it must be made anew."""
         raise NotImplementedError
 
     @property
@@ -97,7 +97,7 @@ class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
         return self.machine.entity.replace("_", " ")
 
     def load_shown(self, record: Record) -> tuple[str, B]:
-        """Return the displayed state and the body; `unreadable` and a placeholder if the body cannot be read."""
+        """Return the displayed state and the document; `unreadable` and a placeholder if the document cannot be read."""
         try:
             return record.state, self.load(record)
         except UnreadableValue as error:
@@ -122,37 +122,37 @@ class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
         """End it: its name becomes free, started work continues, and its alerts end without a message."""
         return await self._operate(name, "remove", actor)
 
-    async def find_body(self, name: str) -> tuple[str, B] | None:
-        """Return the id and the body of the live one of that name, if there is one."""
+    async def find_document(self, name: str) -> tuple[str, B] | None:
+        """Return the id and the document of the live one of that name, if there is one."""
         record = await self._store.records.find_named(self._namespace, self.machine.entity, name)
         return None if record is None else (record.id, self.load_shown(record)[1])
 
     async def define(self, name: str, wanted: B, *, actor: str) -> None:
         """Create the one of that name, or give it this definition; it stays paused, and equal times continue."""
 
-        def defined(body: B, now: int) -> B:
-            new = self.redefine(body, wanted, now)
+        def defined(document: B, now: int) -> B:
+            new = self.redefine(document, wanted, now)
             assert new is not None
             self.check(new)
             return new
 
-        existing = await self.find_body(name)
+        existing = await self.find_document(name)
         if existing is not None:
-            record_id, body = existing
-            if self.redefine(body, wanted, await self._store.now()) is not None:
+            record_id, document = existing
+            if self.redefine(document, wanted, await self._store.now()) is not None:
                 await self._operate(record_id, "edit", actor, defined)
                 return
             await self.remove(record_id, actor=actor)
         await self.begin(name, wanted, actor=actor)
 
-    async def begin(self, name: str, body: B, *, paused: bool = False, actor: str) -> str:
+    async def begin(self, name: str, document: B, *, paused: bool = False, actor: str) -> str:
         """Store a new one with this definition; return its id."""
-        self.check(body)
-        return await self._put(name, body, paused=paused, actor=actor)
+        self.check(document)
+        return await self._put(name, document, paused=paused, actor=actor)
 
     # tasks
 
-    def next_task(self, record_id: str, body: B, now: int) -> NewTask:
+    def next_task(self, record_id: str, document: B, now: int) -> NewTask:
         """Return the task for the next due action, with its delay."""
         return self.make_task(record_id)
 
@@ -166,7 +166,7 @@ class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
             trace_id=f"{self.machine.entity}:{record_id}",
         )
 
-    def is_late(self, record_id: str, body: B, task: Task) -> bool:
+    def is_late(self, record_id: str, document: B, task: Task) -> bool:
         """Return whether the live task is due later than it should be."""
         return False
 
@@ -184,21 +184,23 @@ class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
         """Give a new task to active records without one that is due in time; return their names. Idempotent."""
         repaired = []
         for record in await self._list_active():
-            body = self.load(record)
+            document = self.load(record)
             task = await self.find_task(record)
-            if task is not None and not task.finished and not self.is_late(record.id, body, task):
+            if task is not None and not task.finished and not self.is_late(record.id, document, task):
                 continue
-            unit = await self._replace_task(record, body, task, "repair", f"The {record.entity} {record.name} has another task.")
+            unit = await self._replace_task(
+                record, document, task, "repair", f"The {record.entity} {record.name} has another task."
+            )
             answer = await self._committer.submit(unit, self._patience)
             if answer.verdict is Verdict.DONE:
                 repaired.append(record.name or record.id)
         return repaired
 
-    async def _replace_task(self, record: Record, body: B, task: Task | None, actor: str, reason: str) -> Unit:
+    async def _replace_task(self, record: Record, document: B, task: Task | None, actor: str, reason: str) -> Unit:
         """Return the unit that gives the record another task."""
-        new = self.next_task(record.id, body, await self._store.now())
+        new = self.next_task(record.id, document, await self._store.now())
         guard, settlement = replacing(task, actor, reason)
-        change = ChangeRecord(record.id, record.version, record.body, task_id=new.id)
+        change = ChangeRecord(record.id, record.version, record.document, task_id=new.id)
         return Unit(guard, settlement, (new,), rows=(change,))
 
     # records
@@ -212,7 +214,7 @@ class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
         return [record async for record in every_record(self._store, which) if self._readable(record)]
 
     def _readable(self, record: Record) -> bool:
-        """Return whether this process can read the body; if not, a process with its codec handles the record."""
+        """Return whether this process can read the document; if not, a process with its codec handles the record."""
         try:
             self.load(record)
         except UnreadableValue:
@@ -238,17 +240,19 @@ class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
             for record, row in rows
         ]
 
-    async def _put(self, name: str, body: B, *, paused: bool, actor: str, items: tuple[tuple[str, str | None], ...] = ()) -> str:
+    async def _put(
+        self, name: str, document: B, *, paused: bool, actor: str, items: tuple[tuple[str, str | None], ...] = ()
+    ) -> str:
         """Store a new record with its items, and its task unless it begins paused; return its id."""
-        record_id, text = self._ids.new_id(), self.save(body)
-        tasks = () if paused else (self.next_task(record_id, body, await self._store.now()),)
+        record_id, text = self._ids.new_id(), self.save(document)
+        tasks = () if paused else (self.next_task(record_id, document, await self._store.now()),)
         record = Record(
             id=record_id,
             namespace=self._namespace,
             entity=self.machine.entity,
             name=name,
             state=ACTIVE,
-            body=text,
+            document=text,
             task_id=tasks[0].id if tasks else None,
         )
         data = encode(difference(None, self._settings(record)))
@@ -267,7 +271,7 @@ class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
         name: str,
         transition: str,
         actor: str,
-        decide: Callable[[B, int], B] = lambda body, _: body,
+        decide: Callable[[B, int], B] = lambda document, _: document,
         unless: str | None = None,
     ) -> S:
         """Apply an operator's transition to the record and replace its task, guarded by the version that was read."""
@@ -280,11 +284,11 @@ class Triggers(RecordService[B], Lookup[S], ABC, Generic[B, S]):
             state = self.check_transition(record, transition)
             now = await self._store.now()
             if state in self.machine.final and not self._readable(record):
-                text, tasks = record.body, []  # it is kept as it was found
+                text, tasks = record.document, []  # it is kept as it was found
             else:
-                body = decide(self.load_shown(record)[1] if transition == "edit" else self.load(record), now)
-                text, tasks = self.save(body), [self.next_task(record.id, body, now)] if state == ACTIVE else []
-            after = msgspec.structs.replace(record, body=text, state=state)
+                document = decide(self.load_shown(record)[1] if transition == "edit" else self.load(record), now)
+                text, tasks = self.save(document), [self.next_task(record.id, document, now)] if state == ACTIVE else []
+            after = msgspec.structs.replace(record, document=text, state=state)
             change = ChangeRecord(
                 record.id,
                 record.version,
@@ -375,9 +379,9 @@ def succeeded(result: dict[str, Json]) -> Finish:
     return Finish("succeed", TaskState.COMPLETED, result=encode(result, "result"))
 
 
-def is_placeholder(body: ScheduleBody | WatcherBody) -> bool:
-    """Return whether the body stands for one that cannot be read."""
-    return not body.target.kind
+def is_placeholder(document: ScheduleDocument | WatcherDocument) -> bool:
+    """Return whether the document stands for one that cannot be read."""
+    return not document.target.kind
 
 
 def replacing(task: Task | None, actor: str, reason: str) -> tuple[Seen | None, Finish | None]:

@@ -45,8 +45,8 @@ class Cause(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """When a message about it was last created."""
 
 
-class AlertRuleBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
-    """The body of a rule's record."""
+class AlertRuleDocument(Stored, frozen=True, kw_only=True, omit_defaults=True):
+    """The document of a rule's record."""
 
     when: Annotated[str, words(CONDITIONS)]
     to: str
@@ -83,8 +83,8 @@ DEFINITION = (
 """The fields that people set; the others are progress."""
 
 
-class AlertBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
-    """The body of an alert's record."""
+class AlertDocument(Stored, frozen=True, kw_only=True, omit_defaults=True):
+    """The document of an alert's record."""
 
     rule_id: str
     rule: str

@@ -1,6 +1,6 @@
 """Approvals: a question for people, the votes on it, and the actions due while it is undecided. Pure.
 
-An `ApprovalRequest` is the question with its options; an `Approval` is the body of its record: the request and its progress.
+An `ApprovalRequest` is the question with its options; an `Approval` is the document of its record: the request and its progress.
 It ends by votes (`vote`), by expiry (`next_action`), or with its task. Nothing is ever approved automatically (D24).
 """
 
@@ -181,7 +181,7 @@ def _for(duration: Duration | None, what: str) -> int | None:
         raise InvalidApproval(str(error)) from None
 
 
-# --- the record's body ---
+# --- the record's document ---
 
 
 class Vote(Stored, frozen=True, kw_only=True, omit_defaults=True):
@@ -194,7 +194,7 @@ class Vote(Stored, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Approval(Stored, frozen=True, kw_only=True, omit_defaults=True):
-    """The body of an approval's record."""
+    """The document of an approval's record."""
 
     request: ApprovalRequest
     task_name: str = ""

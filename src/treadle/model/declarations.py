@@ -31,8 +31,8 @@ class DeployedProgram(Stored, frozen=True, kw_only=True, omit_defaults=True):
     items: dict[str, Applied] = msgspec.field(default_factory=dict)
 
 
-class DeclarationsBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
-    """The body of the record: the programs by name. An item belongs to one program."""
+class DeclarationsDocument(Stored, frozen=True, kw_only=True, omit_defaults=True):
+    """The document of the record: the programs by name. An item belongs to one program."""
 
     programs: dict[str, DeployedProgram] = msgspec.field(default_factory=dict)
 

@@ -1,7 +1,7 @@
 """Records: small durable documents with a state machine, such as approvals, schedules and watchers; messages; effect outcomes.
 
 One table holds all records. `model.states` defines the states and transitions of each entity; only the service that writes a record
-knows its body. A record has two counters: `version` rises with every write and guards the next one; `transitions` counts its
+knows its document. A record has two counters: `version` rises with every write and guards the next one; `transitions` counts its
 transitions in the log.
 """
 
@@ -20,11 +20,11 @@ from treadle.model.stored import Stored
 from treadle.model.values import UNREADABLE_MARK, shown
 
 UNREADABLE = "unreadable"
-"""The displayed state of a record whose body cannot be read; it can be canceled or removed."""
+"""The displayed state of a record whose document cannot be read; it can be canceled or removed."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as stored; `body` is JSON text."""
+    """A record as stored; `document` is JSON text."""
 
     id: str
     namespace: str = DEFAULT_NAMESPACE
@@ -34,7 +34,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     version: int = 0
     transitions: int = 0
-    body: str = "{}"
+    document: str = "{}"
     task_id: str | None = None
     """The task that it concerns, such as the one that waits for an approval."""
     run_id: str | None = None
@@ -55,7 +55,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     step_id: str | None = None
     name: str | None = None
-    body: str
+    document: str
     seq: int = 0
     """The order of arrival, assigned by the store."""
     at: int = 0
@@ -178,7 +178,7 @@ def check_stream_name(name: str) -> str:
 
 
 class RecordItem(NamedTuple):
-    """A value that a record keeps apart from its body, as stored."""
+    """A value that a record keeps apart from its document, as stored."""
 
     key: str
     value: str

@@ -92,7 +92,7 @@ def deadline_task_id(run_id: str) -> str:
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A step as stored: the indexed columns, and `body`, the whole step as JSON."""
+    """A step as stored: the indexed columns, and `document`, the whole step as JSON."""
 
     id: str
     run_id: str
@@ -102,7 +102,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     facet: str | None
     state: str
-    body: str
+    document: str
     inbox: str | None = None
     """The result of its task, left for the next advance of the run."""
     created_at: int = 0

@@ -111,8 +111,8 @@ class Firing(Stored, frozen=True, kw_only=True, omit_defaults=True):
     note: str | None = None
 
 
-class ScheduleBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
-    """The body of a schedule's record."""
+class ScheduleDocument(Stored, frozen=True, kw_only=True, omit_defaults=True):
+    """The document of a schedule's record."""
 
     when: When
     target: Target

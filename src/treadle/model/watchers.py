@@ -221,8 +221,8 @@ class Noticed(Stored, frozen=True, kw_only=True, omit_defaults=True):
     id: str | None = None
 
 
-class WatcherBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
-    """The body of a watcher's record."""
+class WatcherDocument(Stored, frozen=True, kw_only=True, omit_defaults=True):
+    """The document of a watcher's record."""
 
     source: WatchSource
     target: Target

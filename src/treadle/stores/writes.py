@@ -299,7 +299,7 @@ async def _bump_runs(session: Session, units: Sequence[Unit]) -> None:
 
 
 def _step_row(step: Step) -> tuple[Any, ...]:
-    return (step.id, step.run_id, step.parent_id, step.ordinal, step.kind, step.name, step.facet, step.state, step.body)
+    return (step.id, step.run_id, step.parent_id, step.ordinal, step.kind, step.name, step.facet, step.state, step.document)
 
 
 async def put_checkpoints(session: Session, units: Sequence[Unit]) -> list[UnitAnswer]:
@@ -424,7 +424,7 @@ async def _insert_records(session: Session, new: Sequence[tuple[int, Record]]) -
 async def _change_records(session: Session, changes: Sequence[ChangeRecord]) -> None:
     for batch in _batches(changes, attrgetter("record_id")):
         rows = [
-            (c.record_id, c.version, c.body, c.transition, c.from_state, c.to_state, c.ended, c.actor, c.data, c.task_id)
+            (c.record_id, c.version, c.document, c.transition, c.from_state, c.to_state, c.ended, c.actor, c.data, c.task_id)
             for c in batch
         ]
         if sum(row[0] for row in await session.fetch("change_records", rows=rows)) != len(batch):
@@ -444,7 +444,7 @@ async def _put_messages(session: Session, sent: Sequence[tuple[int, Message]], k
 
     Adds the queues of woken tasks to `queues`, by unit, and limit keys to `keys`.
     """
-    rows = [(message.id, message.run_id, message.step_id, message.name, message.body) for _, message in sent]
+    rows = [(message.id, message.run_id, message.step_id, message.name, message.document) for _, message in sent]
     for run_id, queue_id, blocked_by, namespace, limit_key in await session.fetch("put_messages", rows=rows):
         if limit_key is not None and blocked_by:
             keys.add((namespace, limit_key))

@@ -1,6 +1,6 @@
 """Histories of runs as JSON: what a store has of a run that stopped somewhere, to be put into an empty store later.
 
-A history holds the flow, the run's row, its transitions, its steps (bodies and inboxes as they are stored), its live tasks, the
+A history holds the flow, the run's row, its transitions, its steps (documents and inboxes as they are stored), its live tasks, the
 big values, and the outputs that the run must come to when `answer` answers its handlers. It is made by `regenerate.py`.
 """
 
@@ -42,7 +42,9 @@ async def dump(hands: Hands, run_id: str, about: str) -> History:
     flow = await store.runs.find_flow(run.flow_id)
     steps = await store.runs.list_steps(run_id, None, 10_000)
     tasks = await store.tasks.list_matching(TaskFilter(states=LIVE, run_id=run_id), 10_000)
-    texts = [step.body for step in steps] + [task.payload for task in tasks] + [run.inputs, *(step.inbox or "" for step in steps)]
+    texts = (
+        [step.document for step in steps] + [task.payload for task in tasks] + [run.inputs, *(step.inbox or "" for step in steps)]
+    )
     digests = sorted({part.split('"')[0] for text in texts for part in text.replace("\\", "").split('"@blob":"')[1:]})
     return {
         "about": about,

@@ -14,7 +14,7 @@ from tests.simulation.wire import Disconnected
 
 from treadle import Engine
 from treadle.interfaces.http.routes import once
-from treadle.kernel.access.requests import RequestBody, Requests
+from treadle.kernel.access.requests import RequestDocument, Requests
 from treadle.model.errors import ListDraining, NotFound, RequestInProgress, StoreError
 from treadle.testing.simulation import Process
 
@@ -94,8 +94,8 @@ class _NotedRequests(Requests):
 
     kept: Callable[[], object]
 
-    async def _change(self, record_id: str, version: int, body: RequestBody) -> bool:
-        done = await super()._change(record_id, version, body)
-        if done and body.status is not None:
+    async def _change(self, record_id: str, version: int, document: RequestDocument) -> bool:
+        done = await super()._change(record_id, version, document)
+        if done and document.status is not None:
             self.kept()
         return done

@@ -11,7 +11,7 @@ from tests.simulation.faults import Fault
 from treadle.api.external_jobs import ExternalJob
 from treadle.dispatch import coordinator
 from treadle.dispatch.held_jobs import HeldJobs
-from treadle.kernel.access.requests import RequestBody, Requests
+from treadle.kernel.access.requests import RequestDocument, Requests
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.remote_workers.claim_waiters import ClaimWaiters
@@ -70,7 +70,7 @@ def functions_park_whatever_has_come(patch: pytest.MonkeyPatch) -> None:
 
 def answers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A request that has an answer is carried out again."""
-    patch.setattr(Requests, "load", lambda self, record: RequestBody())
+    patch.setattr(Requests, "load", lambda self, record: RequestDocument())
 
 
 def callbacks_are_acknowledged_and_dropped(patch: pytest.MonkeyPatch) -> None:

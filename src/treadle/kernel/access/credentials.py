@@ -129,7 +129,7 @@ class Shown(NamedTuple):
     known: bool
 
 
-class CredentialBody(Stored, frozen=True, kw_only=True):
+class CredentialDocument(Stored, frozen=True, kw_only=True):
     """The stored state of a credential; the digest is removed when it ends."""
 
     digest: str | None = None
@@ -138,7 +138,7 @@ class CredentialBody(Stored, frozen=True, kw_only=True):
         return f"{type(self).__name__}(...)"
 
 
-C = TypeVar("C", bound=CredentialBody)
+C = TypeVar("C", bound=CredentialDocument)
 
 
 @lru_cache(maxsize=RECENT_COUNT)
@@ -149,9 +149,9 @@ def _decode(kind: type[C], text: str) -> C:
         return kind()
 
 
-def load_body(kind: type[C], record: Record) -> C:
-    """Decode a body (a busy server reads the same few with every request); one that cannot be read fits no secret."""
-    return cast(C, _decode(kind, record.body))
+def load_document(kind: type[C], record: Record) -> C:
+    """Decode a document (a busy server reads the same few with every request); one that cannot be read fits no secret."""
+    return cast(C, _decode(kind, record.document))
 
 
 class CredentialService(RecordService[C]):
@@ -164,9 +164,9 @@ class CredentialService(RecordService[C]):
         self.recent = RecentRecords(core, self.machine.entity)
 
     def load(self, record: Record) -> C:
-        """Decode the body of a record; one that cannot be read fits no secret and grants nothing."""
-        body: C = load_body(self.body, record)
-        return body
+        """Decode the document of a record; one that cannot be read fits no secret and grants nothing."""
+        document: C = load_document(self.document, record)
+        return document
 
     async def find_shown(self, text: str) -> Shown:
         """Find the record of a credential, or raise `Unauthorized`; the secret is always compared first."""
@@ -180,12 +180,12 @@ class CredentialService(RecordService[C]):
         return Shown(credential, *match, matches)
 
     async def put(
-        self, credential: Credential, body: C, transition: str, actor: str, data: Json, name: str | None = None
+        self, credential: Credential, document: C, transition: str, actor: str, data: Json, name: str | None = None
     ) -> UnitAnswer:
         """Store the new record of a credential, which that transition makes valid."""
-        text, state = self.save(body), self.machine.initial
+        text, state = self.save(document), self.machine.initial
         record = Record(
-            id=credential.record_id, namespace=self._namespace, entity=self.machine.entity, name=name, state=state, body=text
+            id=credential.record_id, namespace=self._namespace, entity=self.machine.entity, name=name, state=state, document=text
         )
         to_state = self.machine.transitions[state, transition]
         change = ChangeRecord(record.id, 0, text, transition, state, to_state, actor=actor, data=encode(data))

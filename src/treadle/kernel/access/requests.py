@@ -52,7 +52,7 @@ class StoredAnswer:
     body: bytes
 
 
-class RequestBody(Stored, frozen=True, kw_only=True):
+class RequestDocument(Stored, frozen=True, kw_only=True):
     """The stored state of a request."""
 
     digest: str = ""
@@ -64,14 +64,14 @@ class RequestBody(Stored, frozen=True, kw_only=True):
     """In base 64, because it may be binary."""
 
 
-class Requests(RecordService[RequestBody]):
+class Requests(RecordService[RequestDocument]):
     """The requests of one namespace."""
 
     machine = MACHINE
-    body = RequestBody
+    document = RequestDocument
 
-    def load(self, record: Record) -> RequestBody:
-        """Decode the body of a request."""
+    def load(self, record: Record) -> RequestDocument:
+        """Decode the document of a request."""
         try:
             return super().load(record)
         except UnreadableValue:
@@ -90,7 +90,7 @@ class Requests(RecordService[RequestBody]):
 
         async def attempt() -> Begun | StoredAnswer:
             now = await self._store.now()
-            mine = RequestBody(digest=digest, begun_at=now, nonce=self._ids.new_id())
+            mine = RequestDocument(digest=digest, begun_at=now, nonce=self._ids.new_id())
             record = await self._store.records.find(record_id)
             if record is None:
                 await self._put(record_id, mine)
@@ -98,13 +98,13 @@ class Requests(RecordService[RequestBody]):
                 if record is not None and self.load(record).nonce == mine.nonce:
                     return Begun(record_id, record.version, digest)
                 raise Stale
-            body = self.load(record)
-            if body.nonce and body.begun_at + KEPT_FOR > now:
-                if body.digest != digest:
+            document = self.load(record)
+            if document.nonce and document.begun_at + KEPT_FOR > now:
+                if document.digest != digest:
                     raise IdempotencyKeyReused(key)
-                if body.status is not None:
-                    return StoredAnswer(body.status, base64.b64decode(body.answer or ""))
-                if body.begun_at + STUCK_FOR > now:
+                if document.status is not None:
+                    return StoredAnswer(document.status, base64.b64decode(document.answer or ""))
+                if document.begun_at + STUCK_FOR > now:
                     raise RequestInProgress(key)
             if not await self._change(record_id, record.version, mine):
                 raise Stale
@@ -118,21 +118,23 @@ class Requests(RecordService[RequestBody]):
             await self.forget(begun)
             return
         text = base64.b64encode(answer.body).decode()
-        body = RequestBody(digest=begun.digest, begun_at=await self._store.now(), nonce="-", status=answer.status, answer=text)
-        await self._change(begun.record_id, begun.version, body)
+        document = RequestDocument(
+            digest=begun.digest, begun_at=await self._store.now(), nonce="-", status=answer.status, answer=text
+        )
+        await self._change(begun.record_id, begun.version, document)
 
     async def forget(self, begun: Begun) -> None:
         """Free the key, because nothing was created."""
-        await self._change(begun.record_id, begun.version, RequestBody())
+        await self._change(begun.record_id, begun.version, RequestDocument())
 
-    async def _put(self, record_id: str, body: RequestBody) -> None:
+    async def _put(self, record_id: str, document: RequestDocument) -> None:
         """Store a new record. It counts as ended, so that only its age keeps it from being pruned."""
-        text = self.save(body)
-        record = Record(id=record_id, namespace=self._namespace, entity=ENTITY, state=MACHINE.initial, body=text)
+        text = self.save(document)
+        record = Record(id=record_id, namespace=self._namespace, entity=ENTITY, state=MACHINE.initial, document=text)
         await self.operate(Unit(rows=(PutRecord(record), ChangeRecord(record_id, 0, text, ended=True))))
 
-    async def _change(self, record_id: str, version: int, body: RequestBody) -> bool:
-        change = ChangeRecord(record_id, version, self.save(body), ended=True)
+    async def _change(self, record_id: str, version: int, document: RequestDocument) -> bool:
+        change = ChangeRecord(record_id, version, self.save(document), ended=True)
         answer = await self._committer.submit(Unit(rows=(change,)), self._patience)
         return answer.verdict is Verdict.DONE
 

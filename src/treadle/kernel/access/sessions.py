@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from treadle.kernel.access.credentials import (
     Credential,
-    CredentialBody,
+    CredentialDocument,
     CredentialService,
     fits,
     new_credential,
@@ -55,7 +55,7 @@ class OpenedSession(SessionAccess):
     cookie: str = field(repr=False)
 
 
-class SessionBody(CredentialBody, frozen=True, kw_only=True):
+class SessionDocument(CredentialDocument, frozen=True, kw_only=True):
     """The stored state of a session."""
 
     token_id: str = ""
@@ -63,11 +63,11 @@ class SessionBody(CredentialBody, frozen=True, kw_only=True):
     expires_at: int = 0
 
 
-class Sessions(CredentialService[SessionBody]):
+class Sessions(CredentialService[SessionDocument]):
     """The sessions of one namespace, on top of its tokens."""
 
     machine = MACHINE
-    body = SessionBody
+    document = SessionDocument
     prefix = PREFIX
 
     def __init__(self, core: Core, tokens: Tokens) -> None:
@@ -81,23 +81,25 @@ class Sessions(CredentialService[SessionBody]):
         await self._end_expired(now)
         expires_at = min(now + SESSION_FOR, access.expires_at or now + SESSION_FOR)
         credential = new_credential(self._ids.new_id(), self._ids.secret())
-        body = SessionBody(token_id=access.token_id or "", actor=access.actor, expires_at=expires_at, digest=credential.digest())
-        await self.put(credential, body, "open", access.actor, {"token_id": access.token_id})
+        document = SessionDocument(
+            token_id=access.token_id or "", actor=access.actor, expires_at=expires_at, digest=credential.digest()
+        )
+        await self.put(credential, document, "open", access.actor, {"token_id": access.token_id})
         access = replace(access, session_id=credential.record_id, expires_at=expires_at)
         return OpenedSession(access, _csrf(credential), credential.text(PREFIX))
 
     async def find(self, cookie: str) -> SessionAccess:
         """Return the current access of a cookie, or raise `Unauthorized` with a message that does not reveal the reason."""
         presented = await self.find_shown(cookie)
-        record, body = presented.record, self.load(presented.record)
+        record, document = presented.record, self.load(presented.record)
         if record.state != OPENED:
             raise Unauthorized(record.state)
         if not presented.known:
             raise Unauthorized("wrong")
-        if body.expires_at <= presented.now:
+        if document.expires_at <= presented.now:
             raise Unauthorized("expired")
-        access = await self._tokens.find_access_of(body.token_id)
-        return SessionAccess(replace(access, session_id=record.id, expires_at=body.expires_at), _csrf(presented.credential))
+        access = await self._tokens.find_access_of(document.token_id)
+        return SessionAccess(replace(access, session_id=record.id, expires_at=document.expires_at), _csrf(presented.credential))
 
     async def check_open(self, session_id: str) -> None:
         """Raise `Unauthorized` if the session has ended, bypassing the cache."""

@@ -1,6 +1,6 @@
 """Tokens: created, listed and revoked by operators, each a transition in the log with its actor; and found by their secret.
 
-`create` returns the secret once, and it is never stored; only the record's body has its digest. Expiry is checked against the
+`create` returns the secret once, and it is never stored; only the record's document has its digest. Expiry is checked against the
 store's time at each use. A token revoked by this process is refused immediately, one revoked by another process within
 `RECENT_FOR` seconds. Ended tokens are kept for a month, like all records without a tree.
 """
@@ -16,9 +16,9 @@ from treadle.api.tokens import Token, TokenCreated, TokenList
 from treadle.api.wire import record_of
 from treadle.kernel.access.credentials import (
     RECENT_COUNT,
-    CredentialBody,
+    CredentialDocument,
     CredentialService,
-    load_body,
+    load_document,
     new_credential,
 )
 from treadle.kernel.store.committer import Stale
@@ -36,7 +36,7 @@ PREFIX = "tdl"
 NEW, ACTIVE, EXPIRED = "new", "active", "expired"
 
 
-class TokenBody(CredentialBody, frozen=True, kw_only=True):
+class TokenDocument(CredentialDocument, frozen=True, kw_only=True):
     """The stored state of a token."""
 
     scopes: tuple[Scope, ...] = ()
@@ -47,11 +47,11 @@ class TokenBody(CredentialBody, frozen=True, kw_only=True):
     """Whether `operate` excludes `approve` and `publish`; tokens of older versions include them."""
 
 
-class Tokens(CredentialService[TokenBody]):
+class Tokens(CredentialService[TokenDocument]):
     """The tokens of one namespace."""
 
     machine = MACHINE
-    body = TokenBody
+    document = TokenDocument
     prefix = PREFIX
 
     # changes by operators
@@ -71,28 +71,28 @@ class Tokens(CredentialService[TokenBody]):
         restricted to lists: it could create another one that is not.
         """
         check_token_name(name)
-        body = TokenBody(
+        document = TokenDocument(
             scopes=parse_scopes(scopes),
             task_lists=_lists(task_lists),
             created_by=check_key(actor, "actor"),
             separate=True,
         )
-        if body.task_lists and Scope.ADMIN in body.scopes:
+        if document.task_lists and Scope.ADMIN in document.scopes:
             raise InvalidInput("A token with the scope admin cannot be restricted to task lists: it could create one that is not.")
         expires_for = None if expires is None else milliseconds(expires, "expires", positive=True)
         now = await self._store.now()
         await self._end_expired(now)
         credential = new_credential(self._ids.new_id(), self._ids.secret())
-        body = msgspec.structs.replace(
-            body, expires_at=None if expires_for is None else now + expires_for, digest=credential.digest()
+        document = msgspec.structs.replace(
+            document, expires_at=None if expires_for is None else now + expires_for, digest=credential.digest()
         )
         data = {
             "name": name,
-            "scopes": list(body.scopes),
-            "task_lists": list(body.task_lists),
-            "expires_at": as_text(body.expires_at),
+            "scopes": list(document.scopes),
+            "task_lists": list(document.task_lists),
+            "expires_at": as_text(document.expires_at),
         }
-        answer = await self.put(credential, body, "create", actor, data, name)
+        answer = await self.put(credential, document, "create", actor, data, name)
         if name in answer.existing:
             raise Refused(f"A token {name} already exists; revoke it first, or choose another name.", code="token_exists")
         return record_of(TokenCreated, await self.get(credential.record_id), secret=credential.text(PREFIX))
@@ -158,8 +158,8 @@ class Tokens(CredentialService[TokenBody]):
                 await self.end(record, "expire", None)
 
 
-def _load(record: Record) -> TokenBody:
-    return load_body(TokenBody, record)
+def _load(record: Record) -> TokenDocument:
+    return load_document(TokenDocument, record)
 
 
 def _lists(task_lists: Iterable[str]) -> tuple[str, ...]:
@@ -168,20 +168,22 @@ def _lists(task_lists: Iterable[str]) -> tuple[str, ...]:
 
 
 def _shown(record: Record, now: int) -> Token:
-    body = _load(record)
-    return record_of(Token, record, body, name=record.name or "", state=_state(record, body, now), scopes=[*_scopes(body)])
+    document = _load(record)
+    return record_of(
+        Token, record, document, name=record.name or "", state=_state(record, document, now), scopes=[*_scopes(document)]
+    )
 
 
-def _state(record: Record, body: TokenBody, now: int) -> str:
+def _state(record: Record, document: TokenDocument, now: int) -> str:
     """The state of a token; it is expired even before the store records it."""
-    expired = body.expires_at is not None and body.expires_at <= now
-    return record.state if record.state != ACTIVE else UNREADABLE if not body.scopes else EXPIRED if expired else ACTIVE
+    expired = document.expires_at is not None and document.expires_at <= now
+    return record.state if record.state != ACTIVE else UNREADABLE if not document.scopes else EXPIRED if expired else ACTIVE
 
 
-def _scopes(body: TokenBody) -> tuple[Scope, ...]:
-    if body.separate or Scope.OPERATE not in body.scopes:
-        return body.scopes
-    return parse_scopes(ONCE_OPERATE.union(body.scopes))
+def _scopes(document: TokenDocument) -> tuple[Scope, ...]:
+    if document.separate or Scope.OPERATE not in document.scopes:
+        return document.scopes
+    return parse_scopes(ONCE_OPERATE.union(document.scopes))
 
 
 def _valid(record: Record, now: int) -> Access:
@@ -195,7 +197,7 @@ def _valid(record: Record, now: int) -> Access:
 @lru_cache(maxsize=RECENT_COUNT)
 def _access(record: Record) -> Access | None:
     """The access that a token grants until it expires; None if it has ended, or cannot be read."""
-    body = _load(record)
-    if _state(record, body, 0) != ACTIVE:
+    document = _load(record)
+    if _state(record, document, 0) != ACTIVE:
         return None
-    return Access(record.name or "", granted(_scopes(body)), body.task_lists, record.id, body.expires_at)
+    return Access(record.name or "", granted(_scopes(document)), document.task_lists, record.id, document.expires_at)

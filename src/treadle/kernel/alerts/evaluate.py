@@ -28,8 +28,8 @@ from treadle.model.alerts import (
     RUN_FAILED,
     TRIGGER_FAILING,
     WORKER_LOST,
-    AlertBody,
-    AlertRuleBody,
+    AlertDocument,
+    AlertRuleDocument,
     Cause,
 )
 from treadle.model.clock import span
@@ -58,33 +58,33 @@ class AlertEvaluator(TriggerTasks[Alerts]):
 
     async def act(self, record: Record, task: Task) -> UnitAnswer:
         """Evaluate a rule once, and leave its task for the next evaluation."""
-        body = self.triggers.load(record)
+        document = self.triggers.load(record)
         now = await self._store.now()
         # an evaluation may be late, because no worker ran: look back as far as the last one
         last_at = now if task.checkpoint is None else decode(task.checkpoint)["at"]
-        since = min(now - body.within_for, last_at - OVERLAP_FOR)
-        causes = await self.find_causes(body, since)
-        decided = decide(body, causes, now)
-        rows, tasks = await self._write(record, body, decided, causes, now)
+        since = min(now - document.within_for, last_at - OVERLAP_FOR)
+        causes = await self.find_causes(document, since)
+        decided = decide(document, causes, now)
+        rows, tasks = await self._write(record, document, decided, causes, now)
         done = encode({"at": now})
-        requeue = Requeue("wait", TaskState.PENDING, task.attempt, 0, 0, delay=body.every_for, checkpoint=done, quiet=True)
+        requeue = Requeue("wait", TaskState.PENDING, task.attempt, 0, 0, delay=document.every_for, checkpoint=done, quiet=True)
         return await self.commit(Unit(task.claim, requeue, tasks, rows=rows))
 
     async def _write(
-        self, rule: Record, body: AlertRuleBody, decided: Decided, found_causes: Causes, now: int
+        self, rule: Record, document: AlertRuleDocument, decided: Decided, found_causes: Causes, now: int
     ) -> tuple[tuple[Row, ...], tuple[NewTask, ...]]:
         """Return the rows of the rule and its alerts, and the tasks of the messages: at most one of each event."""
         causes = dict(decided.causes)
         records: dict[str, Record] = {}
-        alerts: dict[str, tuple[str, AlertBody]] = {}
-        for cause, old in body.causes.items():
+        alerts: dict[str, tuple[str, AlertDocument]] = {}
+        for cause, old in document.causes.items():
             if old.alert_id and (record := await self._store.records.find(old.alert_id)) is not None:
                 records[cause], alerts[cause] = record, (record.id, _updated(load_alert(record), found_causes.get(cause)))
         for cause in decided.fired:
             alert_id = self._ids.new_id()
             causes[cause] = msgspec.structs.replace(causes[cause], alert_id=alert_id)
             what = found_causes[cause]
-            alert = AlertBody(
+            alert = AlertDocument(
                 rule_id=rule.id,
                 rule=rule.name or "",
                 cause=cause,
@@ -101,46 +101,48 @@ class AlertEvaluator(TriggerTasks[Alerts]):
                 tasks.append(task)
                 alerts |= {cause: (alerts[cause][0], _delivered(alerts[cause][1], task.id)) for cause in reported}
         rows: list[Row] = []
-        if causes != body.causes:
-            text = self.triggers.save(msgspec.structs.replace(body, causes=causes))
+        if causes != document.causes:
+            text = self.triggers.save(msgspec.structs.replace(document, causes=causes))
             rows.append(ChangeRecord(rule.id, rule.version, text))
         rows += [row for cause, alert in alerts.items() if (row := self._row(cause, *alert, records, decided.resolved)) is not None]
         return tuple(rows), tuple(tasks)
 
-    def _row(self, cause: str, alert_id: str, body: AlertBody, records: dict[str, Record], resolved: Sequence[str]) -> Row | None:
-        record, text = records.get(cause), write(body)
+    def _row(
+        self, cause: str, alert_id: str, document: AlertDocument, records: dict[str, Record], resolved: Sequence[str]
+    ) -> Row | None:
+        record, text = records.get(cause), write(document)
         if record is None:
-            alert = Record(id=alert_id, namespace=self._namespace, entity=ALERT.entity, state="firing", body=text)
+            alert = Record(id=alert_id, namespace=self._namespace, entity=ALERT.entity, state="firing", document=text)
             return PutRecord(alert)
         if cause in resolved:
-            return resolution(record, body)
-        return ChangeRecord(record.id, record.version, text) if text != record.body else None
+            return resolution(record, document)
+        return ChangeRecord(record.id, record.version, text) if text != record.document else None
 
-    async def find_causes(self, body: AlertRuleBody, since: int) -> Causes:
+    async def find_causes(self, document: AlertRuleDocument, since: int) -> Causes:
         """Return the causes of the rule's condition; of failed runs, those that ended after `since`."""
-        match body.when:
+        match document.when:
             case "run_failed" | "budget_spent":
-                return await self._failed(body, since)
+                return await self._failed(document, since)
             case "dead_letters":
-                which = DeadLetterFilter(namespace=self._namespace, task_list=body.task_list)
+                which = DeadLetterFilter(namespace=self._namespace, task_list=document.task_list)
                 count, _, _ = await self._store.dead_letters.count(which)
-                return _dead(body, count)
+                return _dead(document, count)
             case "queue_age":
-                return dict(_old(body, await self.read_status()))
+                return dict(_old(document, await self.read_status()))
             case _:
-                return _problems(body, await self.read_status())
+                return _problems(document, await self.read_status())
 
-    async def _failed(self, body: AlertRuleBody, since: int) -> Causes:
+    async def _failed(self, document: AlertRuleDocument, since: int) -> Causes:
         counts: Counter[tuple[str, str]] = Counter()
         last: dict[tuple[str, str], FailedRun] = {}
         before = LATEST_FAILURE
         for _ in range(PAGES):
             page = await self._store.runs.list_failed(self._namespace, since, PAGE, before)
             for run in page:
-                if body.workflow is not None and not handles((body.workflow,), run.workflow):
+                if document.workflow is not None and not handles((document.workflow,), run.workflow):
                     continue
                 code = str(decode_error(run.error).get("code") or "failed") if run.error else "failed"
-                if body.when == RUN_FAILED or code == BUDGET_CODE:
+                if document.when == RUN_FAILED or code == BUDGET_CODE:
                     counts[run.workflow, code] += 1
                     last.setdefault((run.workflow, code), run)
             if len(page) < PAGE:
@@ -148,18 +150,18 @@ class AlertEvaluator(TriggerTasks[Alerts]):
             before = page[-1]
         more = len(page) == PAGE
         causes = {f"{key[0]} {key[1]}": _of_runs(*key, last[key], count, more) for key, count in counts.most_common()}
-        return causes | {cause: _unseen(cause) for cause in body.causes if more and cause not in causes}
+        return causes | {cause: _unseen(cause) for cause in document.causes if more and cause not in causes}
 
 
-def _updated(body: AlertBody, cause: FoundCause | None) -> AlertBody:
+def _updated(document: AlertDocument, cause: FoundCause | None) -> AlertDocument:
     """The alert in its current words; a cause that is gone keeps its last ones."""
     if cause is None:
-        return body
-    return msgspec.structs.replace(body, text=cause.text, remedy=cause.remedy, count=cause.count)
+        return document
+    return msgspec.structs.replace(document, text=cause.text, remedy=cause.remedy, count=cause.count)
 
 
-def _delivered(body: AlertBody, task_id: str) -> AlertBody:
-    return msgspec.structs.replace(body, deliveries=(*body.deliveries, task_id)[-DELIVERIES:])
+def _delivered(document: AlertDocument, task_id: str) -> AlertDocument:
+    return msgspec.structs.replace(document, deliveries=(*document.deliveries, task_id)[-DELIVERIES:])
 
 
 CAUSES = 100
@@ -190,19 +192,19 @@ class Decided:
     """Those of them whose end is reported, because their beginning was."""
 
 
-def decide(body: AlertRuleBody, found_causes: Mapping[str, FoundCause], now: int) -> Decided:
+def decide(document: AlertRuleDocument, found_causes: Mapping[str, FoundCause], now: int) -> Decided:
     """Compare the known causes with those found now. A fired cause has the alert id "" until its alert is made."""
-    silenced = body.silenced_until is not None and now < body.silenced_until
+    silenced = document.silenced_until is not None and now < document.silenced_until
     causes: dict[str, Cause] = {}
     fired, due, resolved = [], [], []
-    for cause in dict.fromkeys((*body.causes, *found_causes)):
-        previous = body.causes.get(cause)
+    for cause in dict.fromkeys((*document.causes, *found_causes)):
+        previous = document.causes.get(cause)
         if cause not in found_causes:
             assert previous is not None
             if previous.alert_id is None:
                 continue  # it did not last
             gone_at = previous.gone_at if previous.gone_at is not None else now
-            if now - gone_at >= body.lasts_for:
+            if now - gone_at >= document.lasts_for:
                 resolved.append(cause)
             else:
                 causes[cause] = msgspec.structs.replace(previous, gone_at=gone_at)
@@ -210,21 +212,23 @@ def decide(body: AlertRuleBody, found_causes: Mapping[str, FoundCause], now: int
         if previous is None and len(causes) >= CAUSES:
             continue
         current = msgspec.structs.replace(previous or Cause(since=now), gone_at=None)
-        if current.alert_id is None and now - current.since >= body.lasts_for:
+        if current.alert_id is None and now - current.since >= document.lasts_for:
             fired.append(cause)
             current = msgspec.structs.replace(current, alert_id="")
-        if current.alert_id is not None and not silenced and _is_due(current, body, now):
+        if current.alert_id is not None and not silenced and _is_due(current, document, now):
             due.append(cause)
             current = msgspec.structs.replace(current, reported_at=now)
         causes[cause] = current
-    reported = [cause for cause in resolved if body.resolved and not silenced and body.causes[cause].reported_at is not None]
+    reported = [
+        cause for cause in resolved if document.resolved and not silenced and document.causes[cause].reported_at is not None
+    ]
     return Decided(causes, tuple(fired), tuple(due), tuple(resolved), tuple(reported))
 
 
-def _is_due(cause: Cause, body: AlertRuleBody, now: int) -> bool:
+def _is_due(cause: Cause, document: AlertRuleDocument, now: int) -> bool:
     if cause.reported_at is None:
         return True
-    return body.repeat_for is not None and now - cause.reported_at >= body.repeat_for
+    return document.repeat_for is not None and now - cause.reported_at >= document.repeat_for
 
 
 PAGE, PAGES = 1000, 20
@@ -252,33 +256,33 @@ def _unseen(cause: str) -> FoundCause:
     return FoundCause(text, f"`treadle runs list --state failed --workflow {name}` lists them")
 
 
-def _dead(body: AlertRuleBody, count: int) -> Causes:
-    if count <= body.over:
+def _dead(document: AlertRuleDocument, count: int) -> Causes:
+    if count <= document.over:
         return {}
-    of = f" in list {body.task_list}" if body.task_list else ""
+    of = f" in list {document.task_list}" if document.task_list else ""
     remedy = "`treadle dlq show` groups them by cause; retry or discard them with `treadle dlq retry` or `treadle dlq discard`"
-    return {body.task_list or DEAD_LETTERS: FoundCause(f"{count} dead letter{'' if count == 1 else 's'}{of}", remedy, count)}
+    return {document.task_list or DEAD_LETTERS: FoundCause(f"{count} dead letter{'' if count == 1 else 's'}{of}", remedy, count)}
 
 
-def _old(body: AlertRuleBody, status: SystemStatus) -> Iterator[tuple[str, FoundCause]]:
+def _old(document: AlertRuleDocument, status: SystemStatus) -> Iterator[tuple[str, FoundCause]]:
     oldest: dict[str, tuple[int, int]] = {}
     for depth in status.users_depths:
         name = depth.queue.task_list
-        if depth.oldest_due_at is not None and body.task_list in (None, name):
+        if depth.oldest_due_at is not None and document.task_list in (None, name):
             due_at, ready = oldest.get(name, (depth.oldest_due_at, 0))
             oldest[name] = min(due_at, depth.oldest_due_at), ready + depth.ready
     for name, (due_at, ready) in sorted(oldest.items()):
-        if status.now - due_at > body.age_for:
+        if status.now - due_at > document.age_for:
             text = (
                 f"the oldest of {ready} ready task{'' if ready == 1 else 's'} in list {name} has waited {span(status.now - due_at)}"
             )
             yield name, FoundCause(text, f"`treadle lists desired {name}` estimates how many workers it needs", ready)
 
 
-def _problems(body: AlertRuleBody, status: SystemStatus) -> Causes:
+def _problems(document: AlertRuleDocument, status: SystemStatus) -> Causes:
     causes: Causes = {}
     for problem in find_problems(status):
-        wanted = _CODES.get(body.when, (body.code or "*",))
+        wanted = _CODES.get(document.when, (document.code or "*",))
         if any(fnmatchcase(problem.code, pattern) for pattern in wanted):
             for subject in problem.subjects or [""]:
                 cause = f"{problem.code} {subject}".rstrip()

@@ -19,7 +19,7 @@ from treadle.api.options import AlertOptions
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.queue.why import OPEN_SERVICE, shown_server_state
 from treadle.kernel.store.lookups import check_limit, every_record
-from treadle.kernel.store.records import ChangeRecord, RecordFilter, read_body
+from treadle.kernel.store.records import ChangeRecord, RecordFilter, read_document
 from treadle.kernel.store.units import Row, Unit
 from treadle.kernel.triggers import Triggers, check_options, is_web_url
 from treadle.model.alerts import (
@@ -37,8 +37,8 @@ from treadle.model.alerts import (
     TEST,
     VARIABLE,
     WITHIN_FOR,
-    AlertBody,
-    AlertRuleBody,
+    AlertDocument,
+    AlertRuleDocument,
     shown_target,
 )
 from treadle.model.clock import Duration, as_text, milliseconds
@@ -61,11 +61,11 @@ TEST_WITHIN = 15.0
 _PAGE = 1000
 
 
-class Alerts(Triggers[AlertRuleBody, AlertRule]):
+class Alerts(Triggers[AlertRuleDocument, AlertRule]):
     """The alert rules and alerts of one namespace."""
 
     machine = MACHINE
-    body = AlertRuleBody
+    document = AlertRuleDocument
     kind = ALERT
     encode_text: Callable[[str], str] = staticmethod(str)
     """Encodes the text of messages with the engine's codec."""
@@ -77,26 +77,26 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
     async def create(self, name: str, *, actor: str = "python", **options: Unpack[AlertOptions]) -> AlertRule:
         """Add a rule; see `AlertOptions`. Causes that exist now fire, too."""
         check_name(name, "name of an alert rule")
-        return await self.get(await self.begin(name, make_body(options), actor=actor))
+        return await self.get(await self.begin(name, make_document(options), actor=actor))
 
-    def redefine(self, body: AlertRuleBody, wanted: AlertRuleBody, now: int) -> AlertRuleBody | None:
-        """Return the body with another definition, its causes and its silence; None for another condition."""
-        if body.when != wanted.when or not body.to:
+    def redefine(self, document: AlertRuleDocument, wanted: AlertRuleDocument, now: int) -> AlertRuleDocument | None:
+        """Return the document with another definition, its causes and its silence; None for another condition."""
+        if document.when != wanted.when or not document.to:
             return None
-        return msgspec.structs.replace(body, **{name: getattr(wanted, name) for name in DEFINITION})
+        return msgspec.structs.replace(document, **{name: getattr(wanted, name) for name in DEFINITION})
 
     async def edit(self, name: str, *, actor: str = "python", **changes: Unpack[AlertOptions]) -> AlertRule:
         """Change options of a rule, except its condition; the next evaluation uses them, and alerts that fire stay."""
         if not changes:
             raise InvalidInput("Give at least one option to change.")
-        return await self._operate(name, "edit", actor, lambda body, _: edit_body(body, changes))
+        return await self._operate(name, "edit", actor, lambda document, _: edit_document(document, changes))
 
     async def silence(self, name: str, lasting: Duration, *, actor: str = "python") -> AlertRule:
         """Send no messages of the rule for that time; 0 ends the silence. Causes that last longer are reported at its end."""
         silence_for = milliseconds(lasting, "lasting")
 
-        def silenced(body: AlertRuleBody, now: int) -> AlertRuleBody:
-            return msgspec.structs.replace(body, silenced_until=now + silence_for if silence_for else None)
+        def silenced(document: AlertRuleDocument, now: int) -> AlertRuleDocument:
+            return msgspec.structs.replace(document, silenced_until=now + silence_for if silence_for else None)
 
         return await self._operate(name, "silence", actor, silenced)
 
@@ -138,8 +138,8 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
 
     # reads
 
-    async def find_target(self, rule_id: str) -> tuple[str, AlertRuleBody]:
-        """Return the state of a rule and its body, with its whole target; or raise `NotFound`."""
+    async def find_target(self, rule_id: str) -> tuple[str, AlertRuleDocument]:
+        """Return the state of a rule and its document, with its whole target; or raise `NotFound`."""
         return self.load_shown(await self.get_record(rule_id))
 
     async def rules(self) -> AlertRules:
@@ -170,15 +170,15 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
 
     # records and tasks
 
-    def placeholder(self, problem: dict[str, Any]) -> AlertRuleBody:
-        """Return the body that is displayed in place of one that cannot be read."""
-        return AlertRuleBody(when=PROBLEM, to="")
+    def placeholder(self, problem: dict[str, Any]) -> AlertRuleDocument:
+        """Return the document that is displayed in place of one that cannot be read."""
+        return AlertRuleDocument(when=PROBLEM, to="")
 
     def message(
-        self, rule: Record, event: str, now: int, alerts: Sequence[tuple[str, AlertBody]], count: int, text: str = ""
+        self, rule: Record, event: str, now: int, alerts: Sequence[tuple[str, AlertDocument]], count: int, text: str = ""
     ) -> NewTask:
         """Return the task that sends one message about alerts of the rule; the target is looked up when it is sent."""
-        entries = [_for_message(alert_id, body, event, now) for alert_id, body in alerts[:LISTED]]
+        entries = [_for_message(alert_id, document, event, now) for alert_id, document in alerts[:LISTED]]
         payload = {"event": event, "rule_id": rule.id, "rule": rule.name, "at": as_text(now), "count": count, "alerts": entries}
         return NewTask(
             id=self._ids.new_id(),
@@ -189,28 +189,30 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
 
     def show(self, record: Record) -> AlertRule:
         """Return the rule of the API."""
-        state, body = self.load_shown(record)
-        firing = sum(cause.alert_id is not None for cause in body.causes.values()) if state != "removed" else 0
-        return record_of(AlertRule, record, body, name=record.name or "", state=state, to=shown_target(body.to), firing=firing)
+        state, document = self.load_shown(record)
+        firing = sum(cause.alert_id is not None for cause in document.causes.values()) if state != "removed" else 0
+        return record_of(
+            AlertRule, record, document, name=record.name or "", state=state, to=shown_target(document.to), firing=firing
+        )
 
 
-def load_alert(record: Record) -> AlertBody:
-    """Decode the body of an alert; one that cannot be read has the reason as its text."""
+def load_alert(record: Record) -> AlertDocument:
+    """Decode the document of an alert; one that cannot be read has the reason as its text."""
     try:
-        return read_body(AlertBody, record)
+        return read_document(AlertDocument, record)
     except UnreadableValue as error:
-        return AlertBody(rule_id="", rule="", cause=UNREADABLE, text=str(error), since=record.created_at)
+        return AlertDocument(rule_id="", rule="", cause=UNREADABLE, text=str(error), since=record.created_at)
 
 
 def _alert(record: Record, tasks: Mapping[str, Task]) -> Alert:
-    body = load_alert(record)
+    document = load_alert(record)
     return record_of(
         Alert,
         record,
-        body,
+        document,
         fired_at=Instant.of(record.created_at),
         resolved_at=None if record.ended_at is None else Instant.of(record.ended_at),
-        deliveries=[_delivery(task_id, tasks.get(task_id)) for task_id in body.deliveries],
+        deliveries=[_delivery(task_id, tasks.get(task_id)) for task_id in document.deliveries],
     )
 
 
@@ -224,21 +226,21 @@ def _error(task: Task) -> str | None:
     return str(decode_error(task.error).get("message") or "") if task.error else None
 
 
-def resolution(record: Record, body: AlertBody | None, actor: str | None = None) -> ChangeRecord:
-    """Return the row that ends an alert, with a new body if given."""
-    text = record.body if body is None else write(body)
+def resolution(record: Record, document: AlertDocument | None, actor: str | None = None) -> ChangeRecord:
+    """Return the row that ends an alert, with a new document if given."""
+    text = record.document if document is None else write(document)
     return ChangeRecord(record.id, record.version, text, "resolve", "firing", "resolved", ended=True, actor=actor)
 
 
-def _for_message(alert_id: str, body: AlertBody, event: str, now: int) -> dict[str, Json]:
+def _for_message(alert_id: str, document: AlertDocument, event: str, now: int) -> dict[str, Json]:
     return {
         "id": alert_id,
         "state": "resolved" if event == RESOLVED else "firing",
-        "cause": body.cause,
-        "text": body.text,
-        "remedy": body.remedy,
-        "count": body.count,
-        "since": as_text(body.since),
+        "cause": document.cause,
+        "text": document.text,
+        "remedy": document.remedy,
+        "count": document.count,
+        "since": as_text(document.since),
         "resolved_at": as_text(now) if event == RESOLVED else None,
     }
 
@@ -256,8 +258,8 @@ _OF_CONDITION = {
 """Options that only some conditions have."""
 
 
-def make_body(options: Mapping[str, Any]) -> AlertRuleBody:
-    """Return the body of a new rule; checks each option."""
+def make_document(options: Mapping[str, Any]) -> AlertRuleDocument:
+    """Return the document of a new rule; checks each option."""
     check_options(options, AlertOptions, "An alert rule", "when='run_failed'")
     when = options.get("when")
     if when not in CONDITIONS:
@@ -278,7 +280,7 @@ def make_body(options: Mapping[str, Any]) -> AlertRuleBody:
             f"A failure counts for {within_for / 1000:g} s (within), too short for lasts and two evaluations: a single one might "
             f"never fire. Set within to at least {needed / 1000:g} s, or lasts to less."
         )
-    return AlertRuleBody(
+    return AlertRuleDocument(
         when=when,
         to=check_target(options.get("to")),
         workflow=check_pattern(options["workflow"], "workflow name") if "workflow" in options else None,
@@ -294,21 +296,23 @@ def make_body(options: Mapping[str, Any]) -> AlertRuleBody:
     )
 
 
-def edit_body(body: AlertRuleBody, changes: Mapping[str, Any]) -> AlertRuleBody:
-    """Return the body with changed options; its condition stays, and so do its causes and its silence."""
-    if not body.to:
+def edit_document(document: AlertRuleDocument, changes: Mapping[str, Any]) -> AlertRuleDocument:
+    """Return the document with changed options; its condition stays, and so do its causes and its silence."""
+    if not document.to:
         raise InvalidAlert("The alert rule cannot be read: remove it, and create another.")
-    if changes.get("when", body.when) != body.when:
-        raise InvalidAlert(f"The condition of a rule stays ({body.when}): remove the rule and add another.")
-    durations = {"age": body.age_for, "within": body.within_for, "lasts": body.lasts_for, "every": body.every_for}
+    if changes.get("when", document.when) != document.when:
+        raise InvalidAlert(f"The condition of a rule stays ({document.when}): remove the rule and add another.")
+    durations = {"age": document.age_for, "within": document.within_for, "lasts": document.lasts_for, "every": document.every_for}
     before: dict[str, Any] = {name: value / 1000 for name, value in durations.items()}
-    before |= {name: getattr(body, name) for name in ("when", "to", "workflow", "task_list", "code", "over", "resolved")}
-    before["repeat"] = None if body.repeat_for is None else body.repeat_for / 1000
+    before |= {name: getattr(document, name) for name in ("when", "to", "workflow", "task_list", "code", "over", "resolved")}
+    before["repeat"] = None if document.repeat_for is None else document.repeat_for / 1000
     options = {
-        name: value for name, value in before.items() if value is not None and body.when in _OF_CONDITION.get(name, (body.when,))
+        name: value
+        for name, value in before.items()
+        if value is not None and document.when in _OF_CONDITION.get(name, (document.when,))
     }
     return msgspec.structs.replace(
-        make_body(options | dict(changes)), causes=body.causes, silenced_until=body.silenced_until, more=body.more
+        make_document(options | dict(changes)), causes=document.causes, silenced_until=document.silenced_until, more=document.more
     )
 
 

@@ -46,7 +46,7 @@ def why_ended(state: str, approval: Approval) -> Reason:
 
 def approved(task: Task, decision: dict[str, Json], actor: str) -> Requeue:
     """Make the task due immediately, with the decision in its checkpoint."""
-    checkpoint = encode(with_decision(decode(task.checkpoint), decision), "decision", BODY_LIMIT)
+    checkpoint = encode(with_decision(decode(task.checkpoint), decision), "decision", DOCUMENT_LIMIT)
     return Requeue(
         APPROVE,
         TaskState.PENDING,
@@ -142,4 +142,4 @@ def check_vote(
 
 ENTITY = MACHINE.entity
 PENDING = MACHINE.initial
-BODY_LIMIT = 4 * PAYLOAD_LIMIT
+DOCUMENT_LIMIT = 4 * PAYLOAD_LIMIT

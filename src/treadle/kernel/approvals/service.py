@@ -17,7 +17,7 @@ from treadle.api.contract import Lookup
 from treadle.api.tasks import Why
 from treadle.api.wire import record_of
 from treadle.kernel.approvals.decide import (
-    BODY_LIMIT,
+    DOCUMENT_LIMIT,
     ENTITY,
     PENDING,
     approved,
@@ -142,7 +142,7 @@ class Approvals(Service, Lookup[ApprovalDetail]):
         )
 
     async def find_request(self, approval_id: str) -> tuple[Record, Approval]:
-        """Return the record and the body of an approval, or raise `NotFound`."""
+        """Return the record and the document of an approval, or raise `NotFound`."""
         record = await self._get(approval_id)
         return record, await self._any_approval(record)
 
@@ -175,7 +175,7 @@ class Approvals(Service, Lookup[ApprovalDetail]):
 
     async def _approval(self, record: Record) -> Approval:
         try:
-            return convert(Approval, await self._value_store.unpack(record.body))
+            return convert(Approval, await self._value_store.unpack(record.document))
         except UnreadableValue as error:
             raise unreadable(record, error) from None
 
@@ -422,13 +422,13 @@ class Approvals(Service, Lookup[ApprovalDetail]):
 
     def _open(self, task: Task, approval: Approval) -> tuple[Record, tuple[Row, ...]]:
         """Return the record of a new approval, and its rows."""
-        body, blobs = self._pack(approval, task.root_id)
+        document, blobs = self._pack(approval, task.root_id)
         record = Record(
             id=self._ids.new_id(),
             namespace=task.namespace,
             entity=ENTITY,
             state=PENDING,
-            body=body,
+            document=document,
             task_id=task.id,
             run_id=task.run_id,
             root_id=task.root_id,
@@ -440,18 +440,18 @@ class Approvals(Service, Lookup[ApprovalDetail]):
         self, record: Record, approval: Approval, transition: str, actor: str | None, data: dict[str, Json]
     ) -> tuple[Row, ...]:
         """Return the rows of a transition, guarded by the record's version."""
-        body, blobs = self._pack(approval, record.root_id or record.id)
+        document, blobs = self._pack(approval, record.root_id or record.id)
         target = MACHINE.transitions[(PENDING, transition)]
         change = ChangeRecord(
             record.id,
             record.version,
-            body,
+            document,
             transition=transition,
             from_state=PENDING,
             to_state=target,
             ended=target in MACHINE.final,
             actor=actor,
-            data=encode(data, "data", BODY_LIMIT) if data else None,
+            data=encode(data, "data", DOCUMENT_LIMIT) if data else None,
         )
         return (change, *blobs)
 
@@ -468,4 +468,4 @@ class Approvals(Service, Lookup[ApprovalDetail]):
         return (NewTask(id=self._ids.new_id(), queue=queue, payload=payload, root_id=record.root_id, trace_id=record.trace_id),)
 
     def _pack(self, approval: Approval, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:
-        return self._value_store.pack(plain(approval), root_id, "approval", BODY_LIMIT)
+        return self._value_store.pack(plain(approval), root_id, "approval", DOCUMENT_LIMIT)

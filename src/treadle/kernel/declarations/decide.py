@@ -22,18 +22,18 @@ from treadle.kernel.declarations.records import (
     release_key,
     text_of,
 )
-from treadle.kernel.schedules.options import check_options, make_body
+from treadle.kernel.schedules.options import check_options, make_document
 from treadle.kernel.schedules.ticks import make_calendar
 from treadle.kernel.triggers import named_targets
 from treadle.kernel.watchers import service as watchers
 from treadle.model import alerts, schedules
 from treadle.model import watchers as watching
-from treadle.model.alerts import AlertRuleBody
-from treadle.model.declarations import Applied, DeclarationsBody, DeployedProgram, Value
-from treadle.model.schedules import ScheduleBody
+from treadle.model.alerts import AlertRuleDocument
+from treadle.model.declarations import Applied, DeclarationsDocument, DeployedProgram, Value
+from treadle.model.schedules import ScheduleDocument
 from treadle.model.stored import convert, plain
 from treadle.model.values import decode, encode
-from treadle.model.watchers import WatcherBody
+from treadle.model.watchers import WatcherDocument
 
 ADDED, CHANGED, REMOVED, UNCHANGED = "added", "changed", "removed", "unchanged"
 OVERRIDDEN, SKIPPED, CONFLICT = "overridden", "skipped", "conflict"
@@ -78,15 +78,15 @@ class SyncPlan:
 
     changes: tuple[Change, ...]
     writes: dict[str, Value]
-    body: DeclarationsBody
-    after: DeclarationsBody
+    document: DeclarationsDocument
+    after: DeclarationsDocument
 
 
 def decide(
     program: str,
     release: str,
     declared: Mapping[str, Value],
-    body: DeclarationsBody,
+    document: DeclarationsDocument,
     stored: Mapping[str, Value],
     now: int = 0,
     *,
@@ -99,11 +99,11 @@ def decide(
     by hand give way.
     """
     written = written or {}
-    mine = body.programs.get(program)
+    mine = document.programs.get(program)
     if mine is not None and release_key(mine.release) > release_key(release):
-        return _skip(mine, declared, body, stored, written)
+        return _skip(mine, declared, document, stored, written)
     former = mine or DeployedProgram(release=release)
-    owners = {item: name for name, other in body.programs.items() if name != program for item in other.items}
+    owners = {item: name for name, other in document.programs.items() if name != program for item in other.items}
     changes: list[Change] = []
     writes: dict[str, Value] = {}
     items: dict[str, Applied] = {}
@@ -117,13 +117,13 @@ def decide(
         if verdict in (ADDED, CHANGED, REMOVED):
             writes[item] = want
     certain = {item: _certain(applied, applied.value) for item, applied in items.items() if applied.value is not None}
-    bodies = (
+    documents = (
         msgspec.structs.replace(
-            body, programs={**body.programs, program: msgspec.structs.replace(former, release=release, items=program_items)}
+            document, programs={**document.programs, program: msgspec.structs.replace(former, release=release, items=program_items)}
         )
         for program_items in (items, certain)
     )
-    return SyncPlan(tuple(changes), writes, *bodies)
+    return SyncPlan(tuple(changes), writes, *documents)
 
 
 def _decide_item(
@@ -158,7 +158,7 @@ def _certain(own: Applied | None, value: Value) -> Applied:
 def _skip(
     mine: DeployedProgram,
     declared: Mapping[str, Value],
-    body: DeclarationsBody,
+    document: DeclarationsDocument,
     stored: Mapping[str, Value],
     written: Mapping[str, Value],
 ) -> SyncPlan:
@@ -171,20 +171,20 @@ def _skip(
         for item in sorted({*declared, *applied})
     )
     writes = {item: applied.get(item) for item, value in written.items() if stored[item] == value and applied.get(item) != value}
-    return SyncPlan(changes, writes, body, body)
+    return SyncPlan(changes, writes, document, document)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-TriggerBody = ScheduleBody | WatcherBody | AlertRuleBody
+TriggerDocument = ScheduleDocument | WatcherDocument | AlertRuleDocument
 
-_KINDS: dict[str, tuple[type[TriggerBody], tuple[str, ...]]] = {
-    SCHEDULE: (ScheduleBody, schedules.DEFINITION),
-    WATCHER: (WatcherBody, watching.DEFINITION),
-    ALERT: (AlertRuleBody, alerts.DEFINITION),
+_KINDS: dict[str, tuple[type[TriggerDocument], tuple[str, ...]]] = {
+    SCHEDULE: (ScheduleDocument, schedules.DEFINITION),
+    WATCHER: (WatcherDocument, watching.DEFINITION),
+    ALERT: (AlertRuleDocument, alerts.DEFINITION),
 }
-"""The bodies of declared triggers, and the fields of their definitions."""
+"""The documents of declared triggers, and the fields of their definitions."""
 
 
 def trigger_value(kind: str, options: dict[str, Any]) -> dict[str, Any] | None:
@@ -193,24 +193,24 @@ def trigger_value(kind: str, options: dict[str, Any]) -> dict[str, Any] | None:
     Intervals of schedules count from 1970, so that they do not depend on the time of a start.
     """
     if kind == ALERT:
-        return definition(kind, alert_rules.make_body(options))
+        return definition(kind, alert_rules.make_document(options))
     if kind == SCHEDULE:
         check_options(options)
         if options.get("every") is not None and options.get("anchor") is None and options.get("start") is None:
             options = options | {"anchor": _EPOCH}
     if not named_targets(options):
         return None
-    return definition(kind, make_body(options, 0) if kind == SCHEDULE else watchers.make_body(options))
+    return definition(kind, make_document(options, 0) if kind == SCHEDULE else watchers.make_document(options))
 
 
-def definition(kind: str, body: TriggerBody) -> dict[str, Any]:
+def definition(kind: str, document: TriggerDocument) -> dict[str, Any]:
     """Return the definition of a trigger, without its progress."""
-    fields: dict[str, Any] = decode(encode(plain(body), kind))
+    fields: dict[str, Any] = decode(encode(plain(document), kind))
     return {name: fields[name] for name in _KINDS[kind][1] if fields.get(name) not in (None, {})}
 
 
-def body_of(kind: str, value: dict[str, Any]) -> Any:
-    """Return the body of a trigger with this value, before it begins."""
+def document_of(kind: str, value: dict[str, Any]) -> Any:
+    """Return the document of a trigger with this value, before it begins."""
     return convert(_KINDS[kind][0], value | ({"cursor": 0} if kind == SCHEDULE else {}))
 
 
@@ -218,6 +218,6 @@ def is_over(item: str, value: Value, now: int) -> bool:
     """Return whether the item is a schedule without a tick after that instant, so that it may have ended by itself."""
     if value is None or not item.startswith(f"{SCHEDULE} "):
         return False
-    body = body_of(SCHEDULE, value)
-    following = make_calendar(body.when).next_after(now)
-    return following is None or (body.end_at is not None and following > body.end_at)
+    document = document_of(SCHEDULE, value)
+    following = make_calendar(document.when).next_after(now)
+    return following is None or (document.end_at is not None and following > document.end_at)

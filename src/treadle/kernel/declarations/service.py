@@ -20,9 +20,9 @@ from treadle.kernel.declarations.decide import (
     SKIPPED,
     UNCHANGED,
     Change,
-    body_of,
     decide,
     definition,
+    document_of,
     is_over,
 )
 from treadle.kernel.declarations.records import (
@@ -38,7 +38,7 @@ from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import DeclarationSynced
 from treadle.kernel.triggers import Triggers
-from treadle.model.declarations import MAX, RATE, DeclarationsBody, Value, declarations_id
+from treadle.model.declarations import MAX, RATE, DeclarationsDocument, Value, declarations_id
 from treadle.model.errors import IllegalTransition, InvalidInput, NotFound, Refused, UnreadableValue
 from treadle.model.records import Record
 from treadle.model.states import DECLARATIONS as MACHINE
@@ -79,15 +79,15 @@ class Declarations(Service):
 
         async def attempt() -> tuple[Change, ...]:
             record = await self._find_record(create=not dry_run)
-            body = self._load(record, overwrite)
-            mine = body.programs.get(program)
+            document = self._load(record, overwrite)
+            mine = document.programs.get(program)
             stored = await self._read({*wanted, *(mine.items if mine is not None else ()), *written})
-            plan = decide(program, release, wanted, body, stored, await self._store.now(), written=written, overwrite=overwrite)
+            plan = decide(program, release, wanted, document, stored, await self._store.now(), written=written, overwrite=overwrite)
             if dry_run or record is None:
                 return plan.changes
             version = record.version
-            if plan.body != body:
-                version = await self._save(version, plan.body, program)
+            if plan.document != document:
+                version = await self._save(version, plan.document, program)
             verdicts = {change.item: change for change in plan.changes}
             for item, value in plan.writes.items():
                 await self._check_version(version)
@@ -95,7 +95,7 @@ class Declarations(Service):
                 written[item] = value
                 if item in verdicts:
                     done.setdefault(item, verdicts[item])
-            if plan.after != plan.body:
+            if plan.after != plan.document:
                 await self._save(version, plan.after, program)
             elif plan.writes or any(change.verdict == OVERRIDDEN for change in plan.changes):
                 await self._check_version(version)  # else they were read while another start applied its own
@@ -124,8 +124,8 @@ class Declarations(Service):
         for item, value in declared.items.items():
             kind = item.partition(" ")[0]
             if kind in TRIGGERS and not is_over(item, value, now):
-                body = body_of(kind, value)
-                self._triggers[kind].check(begin(body, now) if kind == SCHEDULE else body)
+                document = document_of(kind, value)
+                self._triggers[kind].check(begin(document, now) if kind == SCHEDULE else document)
 
     async def _find_record(self, *, create: bool) -> Record | None:
         record = await self._store.records.find(self._record_id)
@@ -143,23 +143,23 @@ class Declarations(Service):
         if record is None or record.version != version:
             raise Stale
 
-    def _load(self, record: Record | None, overwrite: bool) -> DeclarationsBody:
+    def _load(self, record: Record | None, overwrite: bool) -> DeclarationsDocument:
         if record is None:
-            return DeclarationsBody()
+            return DeclarationsDocument()
         try:
-            return read(DeclarationsBody, record.body)
+            return read(DeclarationsDocument, record.document)
         except UnreadableValue as error:
             if overwrite:
-                return DeclarationsBody()
+                return DeclarationsDocument()
             raise UnreadableValue(
                 f"The stored declarations cannot be read. {error} If no version and codec can read them, replace them with "
                 "`treadle declare --handlers MODULE --overwrite`."
             ) from None
 
-    async def _save(self, version: int, body: DeclarationsBody, program: str) -> int:
+    async def _save(self, version: int, document: DeclarationsDocument, program: str) -> int:
         """Store the record if it is still at that version, else raise `Stale`; return its new version."""
-        state, text = MACHINE.initial, encode(plain(body), "declarations")
-        data = encode({"program": program, "release": body.programs[program].release})
+        state, text = MACHINE.initial, encode(plain(document), "declarations")
+        data = encode({"program": program, "release": document.programs[program].release})
         change = ChangeRecord(self._record_id, version, text, "sync", state, state, actor=f"program:{program}", data=data)
         await self._committer.commit(Unit(rows=(change,)), self._patience)
         return version + 1
@@ -173,7 +173,7 @@ class Declarations(Service):
         values: dict[str, Value] = {}
         for item, (kind, name) in parts.items():
             if kind in TRIGGERS:
-                existing = await self._triggers[kind].find_body(name)
+                existing = await self._triggers[kind].find_document(name)
                 values[item] = None if existing is None else definition(kind, existing[1])
                 continue
             limit, value = limits.get(name), None
@@ -193,13 +193,13 @@ class Declarations(Service):
             await self._lists.limit_key(name, None if value is None else value["max"], actor=actor)
         elif value is not None:
             try:
-                await self._triggers[kind].define(name, body_of(kind, value), actor=actor)
+                await self._triggers[kind].define(name, document_of(kind, value), actor=actor)
             except Refused as error:
                 if error.code != f"{self._triggers[kind].machine.entity}_exists":
                     raise
                 raise Stale from None  # another start has just created it
         else:
-            existing = await self._triggers[kind].find_body(name)
+            existing = await self._triggers[kind].find_document(name)
             if existing is not None:
                 try:
                     await self._triggers[kind].remove(existing[0], actor=actor)

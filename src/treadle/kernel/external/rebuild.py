@@ -80,14 +80,14 @@ class ExternalUpkeep(Service):
     def _with_unknown(self, stored: Record, projected: ExternalProductionRecord) -> ExternalProductionRecord:
         """Return the record with the fields that a newer version stored in it, which no event explains here."""
         try:
-            return msgspec.structs.replace(projected, more=read(ExternalProductionRecord, stored.body).more)
+            return msgspec.structs.replace(projected, more=read(ExternalProductionRecord, stored.document).more)
         except UnreadableValue:
             return projected
 
     async def _differs(self, stored: Record, rebuilt: ExternalProductionRecord) -> bool:
         """Return whether the record differs from its events; one that changed concurrently does not count."""
         try:
-            if read(ExternalProductionRecord, stored.body) == rebuilt:
+            if read(ExternalProductionRecord, stored.document) == rebuilt:
                 return False
         except UnreadableValue:
             return True
@@ -108,5 +108,5 @@ class ExternalUpkeep(Service):
 
 
 def _is_unreadable(stored: Record) -> bool:
-    """Return whether the body is the placeholder of one that cannot be decoded here."""
-    return stored.body.startswith(("@code:", f'{{"code":"{UnreadableValue.code}"'))
+    """Return whether the document is the placeholder of one that cannot be decoded here."""
+    return stored.document.startswith(("@code:", f'{{"code":"{UnreadableValue.code}"'))

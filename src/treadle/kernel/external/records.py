@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from treadle.api.external_jobs import ExternalJob
 from treadle.api.wire import record_of
-from treadle.kernel.store.records import ChangeRecord, PutItems, PutOutcome, PutRecord, read_body
+from treadle.kernel.store.records import ChangeRecord, PutItems, PutOutcome, PutRecord, read_document
 from treadle.kernel.store.units import Row
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import UnreadableValue
@@ -36,7 +36,7 @@ ENTITY = EXTERNAL.entity
 
 
 class Job(NamedTuple):
-    """A stored record, and its decoded body."""
+    """A stored record, and its decoded document."""
 
     stored: Record
     record: ExternalProductionRecord
@@ -44,7 +44,7 @@ class Job(NamedTuple):
 
 def read_job(stored: Record) -> Job:
     """Decode the record, or raise `UnreadableValue`."""
-    return Job(stored, read_body(ExternalProductionRecord, stored))
+    return Job(stored, read_document(ExternalProductionRecord, stored))
 
 
 def read_any_job(stored: Record) -> Job:
@@ -128,18 +128,18 @@ def new_productions(
     object_id = None
     for production in productions:
         object_id = production.object_id = production.object_id or ids.new_id()
-        body, blobs = value_store.pack(production.content, task.root_id, "production", 2**31)
-        rows = (*rows, PutRecord(_record_for(task, object_id, PRODUCTION.entity, PRODUCTION.initial, body)), *blobs)
+        document, blobs = value_store.pack(production.content, task.root_id, "production", 2**31)
+        rows = (*rows, PutRecord(_record_for(task, object_id, PRODUCTION.entity, PRODUCTION.initial, document)), *blobs)
     return object_id, rows
 
 
-def _record_for(task: Task, record_id: str, entity: str, state: str, body: str) -> Record:
+def _record_for(task: Task, record_id: str, entity: str, state: str, document: str) -> Record:
     return Record(
         id=record_id,
         namespace=task.namespace,
         entity=entity,
         state=state,
-        body=body,
+        document=document,
         task_id=task.id,
         run_id=task.run_id,
         root_id=task.root_id,

@@ -109,20 +109,20 @@ def own_task(run: Run, version: int, task_id: str, scope: str | None = None) -> 
 
 def task_message(task: Task, finish: Finish, value_store: ValueStore) -> PutMessage:
     """The message with the end of a child task, for the waiting function; the result is in stored form."""
-    body = {"state": finish.state, "result": finish.result}
+    document = {"state": finish.state, "result": finish.result}
     if finish.error is not None:
-        body["error"] = decode(finish.error)
-    text = value_store.encode_text(small_text(body) or encode(body, "message", 2 * VALUE_LIMIT))
-    return PutMessage(Message(id=task.id, run_id=task.run_id or "", step_id=task.step_id, body=text))
+        document["error"] = decode(finish.error)
+    text = value_store.encode_text(small_text(document) or encode(document, "message", 2 * VALUE_LIMIT))
+    return PutMessage(Message(id=task.id, run_id=task.run_id or "", step_id=task.step_id, document=text))
 
 
 def run_message(run: Run, state: str, outputs: str | None, error: str | None, value_store: ValueStore) -> tuple[PutMessage, ...]:
     """The message with the end of a child run, for the function that started it, if any."""
     if run.parent_step_id is None or run.parent_id is None:
         return ()
-    body = {"state": state, "run_id": run.id, "result": outputs, "error": decode(error)}
-    text = value_store.encode_text(encode(body, "message", 2 * VALUE_LIMIT))
-    return (PutMessage(Message(id=run.id, run_id=run.parent_id, step_id=run.parent_step_id, body=text)),)
+    document = {"state": state, "run_id": run.id, "result": outputs, "error": decode(error)}
+    text = value_store.encode_text(encode(document, "message", 2 * VALUE_LIMIT))
+    return (PutMessage(Message(id=run.id, run_id=run.parent_id, step_id=run.parent_step_id, document=text)),)
 
 
 _ENDS = {TaskState.FAILED: ("fail", RunState.FAILED), TaskState.CANCELED: ("cancel", RunState.CANCELED)}

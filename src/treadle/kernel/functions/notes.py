@@ -79,13 +79,13 @@ def note_waits(waits: Iterable[Recorded]) -> tuple[ActivityKind, str]:
         rank = (RANKS[activity], float("inf") if at is None else at)
         if first is None or rank < first[0]:
             first = rank, wait
-    body: dict[str, Any] = {"wake_at": wake_at, "counts": dict(counts)}
+    document: dict[str, Any] = {"wake_at": wake_at, "counts": dict(counts)}
     if first is None:
-        return ActivityKind.WAITING_FOR_TASK, encode(body)
+        return ActivityKind.WAITING_FOR_TASK, encode(document)
     chosen = first[1]
     activity = _ACTIVITY_KINDS.get(chosen.kind, ActivityKind.WAITING_FOR_TASK)
-    body |= {"name": chosen.name, "until": chosen.wake_at, "child_id": chosen.task_id if chosen.kind == RESULT else None}
-    return activity, encode(body)
+    document |= {"name": chosen.name, "until": chosen.wake_at, "child_id": chosen.task_id if chosen.kind == RESULT else None}
+    return activity, encode(document)
 
 
 def read_waits(task: Task) -> WaitNote | None:

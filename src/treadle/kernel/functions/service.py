@@ -550,9 +550,9 @@ class Functions(Service):
     def _message(self, run: Run, name: str, payload: Json, message_id: str, *, keyed: bool) -> tuple[Message, Sequence[Row]]:
         """Return a message to a function, and its large values."""
         text, blobs = self._value_store.pack({"payload": payload}, run.root_id, "payload", self._core.payload_limit)
-        body = {"payload": text} | ({"keyed": True} if keyed else {})
-        encoded = self._value_store.encode_text(encode(body, "signal", 2 * self._core.payload_limit))
-        return Message(id=message_id, run_id=run.id, name=name, body=encoded), blobs
+        document = {"payload": text} | ({"keyed": True} if keyed else {})
+        encoded = self._value_store.encode_text(encode(document, "signal", 2 * self._core.payload_limit))
+        return Message(id=message_id, run_id=run.id, name=name, document=encoded), blobs
 
     async def _note_sender(self, run_id: str, text: str, actor: str) -> None:
         """Log the sender of a message; a failed write does not undo the message."""
@@ -591,8 +591,8 @@ class Functions(Service):
         run = await self.get(run_id)
         key = self._ids.new_id() if idempotency_key is None else check_key(idempotency_key, "idempotency key")
         sent = SentUpdate(derived_id(run.lineage_id or run.id, f"update/{name}/{key}"), run.id, name)
-        body = {"id": sent.id, "value": plain_object(payload)}
-        await self._send(run, f"{UPDATE_PREFIX}{name}", body, sent.id, keyed=True, actor=actor, what="Update")
+        document = {"id": sent.id, "value": plain_object(payload)}
+        await self._send(run, f"{UPDATE_PREFIX}{name}", document, sent.id, keyed=True, actor=actor, what="Update")
         return sent
 
     async def find_answer(self, sent: SentUpdate) -> UpdateAnswer | None:

@@ -1,4 +1,4 @@
-"""Steps of functions as rows: queue names, places, ids and bodies.
+"""Steps of functions as rows: queue names, places, ids and documents.
 
 A step has a *place*: positions and branches from the root of the function, such as `4`, or `4.2.0` for the first step of the
 third branch of the gather at position 4. Its id is derived from the run and the place, so repeating it yields the same step. A
@@ -146,7 +146,7 @@ def _number(part: str) -> int:
 
 
 class Recorded(StoredRow, kw_only=True, omit_defaults=True):
-    """The decoded row of a step: its body and columns."""
+    """The decoded row of a step: its document and columns."""
 
     place: str = ""
     value: Any = None
@@ -195,7 +195,7 @@ def make_step(run_id: str, recorded: Recorded, value_store: ValueStore) -> Step:
 
 
 def _parts(recorded: Recorded) -> dict[str, Json]:
-    """The parts of the body."""
+    """The parts of the document."""
     parts: dict[str, Json] = to_builtins(replace(recorded, **_COLUMNS))
     parts = parts.pop(MORE, {}) | parts
     if recorded.value is not None:
@@ -204,7 +204,7 @@ def _parts(recorded: Recorded) -> dict[str, Json]:
     return parts
 
 
-def _stored(run_id: str, recorded: Recorded, value_store: ValueStore, body: str) -> Step:
+def _stored(run_id: str, recorded: Recorded, value_store: ValueStore, document: str) -> Step:
     return Step(
         id=recorded.id,
         run_id=run_id,
@@ -214,7 +214,7 @@ def _stored(run_id: str, recorded: Recorded, value_store: ValueStore, body: str)
         name=recorded.name,
         facet=None,
         state=recorded.state,
-        body=value_store.encode_text(body),
+        document=value_store.encode_text(document),
     )
 
 
@@ -222,7 +222,7 @@ def read_step(step: Step, value_store: ValueStore) -> Recorded:
     """Decode a stored step; a large value is a `BlobRef`."""
     if step.state not in frozenset(StepState):
         raise UnreadableValue(f"The step {step.name} has an unknown state ({step.state!r}): a newer version may have written it.")
-    recorded = convert(Recorded, decode(value_store.plain(step.body)))
+    recorded = convert(Recorded, decode(value_store.plain(step.document)))
     recorded.value = unwrapped(recorded.value)
     recorded.id, recorded.kind, recorded.name = step.id, step.kind, step.name
     recorded.state, recorded.ordinal = step.state, step.ordinal
@@ -238,7 +238,7 @@ def find_readable(step: Step, value_store: ValueStore) -> Recorded | None:
 
 
 def fold_text(text: str, value: Json, root_id: str, value_store: ValueStore) -> tuple[str, tuple[PutBlob, ...]]:
-    """A value's JSON for a step body, and its separately stored parts."""
+    """A value's JSON for a step document, and its separately stored parts."""
     if len(text) > BIG:
         blob = value_store.pack_blob(text, root_id)
         return encode(ref_json(BlobRef(blob.digest, len(text), isinstance(value, list)))), (blob,)
@@ -256,8 +256,8 @@ def folded(
     """
     value = recorded.value
     blobs: tuple[PutBlob, ...] = ()
-    if (checked or value is None) and (body := small_text(_parts(recorded))) is not None:
-        return _stored(run_id, recorded, value_store, body), blobs
+    if (checked or value is None) and (document := small_text(_parts(recorded))) is not None:
+        return _stored(run_id, recorded, value_store, document), blobs
     if value is not None and isinstance(value, dict | list | str):
         text = encode(value, "value", 2**31)
         _, blobs = fold_text(text, value, root_id, value_store)

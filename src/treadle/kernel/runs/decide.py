@@ -35,9 +35,9 @@ _STATES: dict[str, State] = {
 
 def store_step(row: StepRow, value_store: ValueStore, root_id: str) -> tuple[Step, StepRow, list[PutBlob]]:
     """The stored form, the row as it will be read back (large values replaced by references), and the large values."""
-    body = small_text(row)
-    if body is not None:
-        return _stored(row, value_store.encode_text(body)), row, []
+    document = small_text(row)
+    if document is not None:
+        return _stored(row, value_store.encode_text(document)), row, []
     blobs: list[PutBlob] = []
     parts: dict[str, Any] = plain(msgspec.structs.replace(row, params={}, returns={}, loop={}))
     replaced: dict[str, dict[str, Any]] = {}
@@ -56,7 +56,7 @@ def store_step(row: StepRow, value_store: ValueStore, root_id: str) -> tuple[Ste
     return _stored(row, value_store.encode_text(encode(parts, "step", _ROW_LIMIT))), slim, blobs
 
 
-def _stored(row: StepRow, body: str) -> Step:
+def _stored(row: StepRow, document: str) -> Step:
     return Step(
         id=row.id,
         run_id=row.run_id,
@@ -66,7 +66,7 @@ def _stored(row: StepRow, body: str) -> Step:
         name=row.name,
         facet=row.facet,
         state=row.state,
-        body=body,
+        document=document,
     )
 
 
@@ -79,7 +79,7 @@ def load_step(step: Step, value_store: ValueStore) -> StepRow:
 
 
 def _load(step: Step, value_store: ValueStore) -> StepRow:
-    parts = decode_object(value_store.plain(step.body))
+    parts = decode_object(value_store.plain(step.document))
     if "statement_id" not in parts:
         return shown_row(read_step(step, value_store), step.run_id)
     for name in _ATTRIBUTES:
@@ -101,7 +101,7 @@ _read_head = msgspec.json.Decoder(_Head).decode
 def statement_of(step: Step, value_store: ValueStore) -> tuple[str, StepState]:
     """The program node and status of a row, without decoding the rest."""
     try:
-        head = _read_head(value_store.plain(step.body))
+        head = _read_head(value_store.plain(step.document))
     except (UnreadableValue, msgspec.MsgspecError, UnicodeError):
         row = show_step(step, value_store)
         return row.statement_id, row.status

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from treadle.kernel.schedules.ticks import Calendar, count_ticks, last_ticks
 from treadle.model.ids import uuid7
-from treadle.model.schedules import ALL, ALLOW, CANCEL, LATEST, QUEUE, WINDOW, CatchUp, ScheduleBody
+from treadle.model.schedules import ALL, ALLOW, CANCEL, LATEST, QUEUE, WINDOW, CatchUp, ScheduleDocument
 
 BATCH = 50
 """Maximum number of ticks that start in one attempt; the rest start with the next ones, immediately."""
@@ -141,12 +141,12 @@ class Due:
     admission: Admission
 
 
-def decide(body: ScheduleBody, calendar: Calendar, schedule_id: str, now: int, *, busy: bool) -> Due:
+def decide(document: ScheduleDocument, calendar: Calendar, schedule_id: str, now: int, *, busy: bool) -> Due:
     """Decide on the due ticks of a schedule at that time; `busy` is whether work that it started is still live."""
-    at = now - jitter_of(schedule_id, body.jitter_for)
-    planned = plan(calendar, body.catch_up, body.cursor, at, end_at=body.end_at)
-    waiting = () if body.waiting is None else (body.waiting, *body.backlog)
-    admitted = admit(planned.fire, body.overlap, body.catch_up, at, busy=busy, waiting=waiting)
+    at = now - jitter_of(schedule_id, document.jitter_for)
+    planned = plan(calendar, document.catch_up, document.cursor, at, end_at=document.end_at)
+    waiting = () if document.waiting is None else (document.waiting, *document.backlog)
+    admitted = admit(planned.fire, document.overlap, document.catch_up, at, busy=busy, waiting=waiting)
     return Due((*admitted.start, *admitted.waiting), planned.skipped + len(admitted.skipped), planned, admitted)
 
 

@@ -23,7 +23,7 @@ from treadle.model.errors import StoreError, TreadleError
 from treadle.model.names import SCHEDULE
 from treadle.model.records import Record
 from treadle.model.retry import Backoff
-from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Started
+from treadle.model.schedules import ALLOW, Firing, ScheduleDocument, Started
 from treadle.model.states import SCHEDULE as MACHINE
 from treadle.model.states import TaskState
 from treadle.model.tasks import NewTask, Task
@@ -40,7 +40,7 @@ class _FireAttempt:
     """One attempt of a schedule in progress."""
 
     record: Record
-    body: ScheduleBody
+    document: ScheduleDocument
     now: int
     due: Due
     live: list[Started]
@@ -76,12 +76,12 @@ class Firer(TriggerTasks[Schedules]):
         return await self._settle(attempt, task)
 
     async def _work_out(self, record: Record, now: int) -> _FireAttempt:
-        body = self.triggers.load(record)
-        before = [] if body.overlap == ALLOW else [await self.triggers.starters.find_live(work) for work in body.live]
+        document = self.triggers.load(record)
+        before = [] if document.overlap == ALLOW else [await self.triggers.starters.find_live(work) for work in document.live]
         live = [work for work in before if work is not None]
-        due = decide(body, make_calendar(body.when), record.id, now, busy=bool(live))
+        due = decide(document, make_calendar(document.when), record.id, now, busy=bool(live))
         planned, admitted = due.plan, due.admission
-        attempt = _FireAttempt(record, body, now, due, live, skipped=planned.skipped)
+        attempt = _FireAttempt(record, document, now, due, live, skipped=planned.skipped)
         if planned.skipped:
             attempt.firings.append(Firing(tick=planned.cursor, at=now, note=f"{planned.skipped} missed tick(s) up to here skipped"))
         overtaken = bool(due.fire) and due.fire[-1] in planned.fire
@@ -92,26 +92,26 @@ class Firer(TriggerTasks[Schedules]):
                 await self.triggers.starters.cancel(work, f"The next tick of the schedule {record.name} is due.", "schedule")
             attempt.live = []
         for tick in admitted.start:
-            started, prepared = await prepare_tick(self.triggers.starters, record, body, tick)
+            started, prepared = await prepare_tick(self.triggers.starters, record, document, tick)
             attempt.started.append(started)
             attempt.prepared.append(prepared)
             attempt.firings.append(Firing(tick=tick, at=now, kind=started.kind, id=started.id))
         return attempt
 
     async def _settle(self, attempt: _FireAttempt, task: Task) -> UnitAnswer:
-        record, body = attempt.record, attempt.body
+        record, document = attempt.record, attempt.document
         waiting = attempt.waiting[0] if attempt.waiting else None
-        looks = body.looks + 1 if waiting is not None and waiting == body.waiting else 0
+        looks = document.looks + 1 if waiting is not None and waiting == document.waiting else 0
         new = msgspec.structs.replace(
-            body,
+            document,
             cursor=attempt.due.plan.cursor,
-            live=() if body.overlap == ALLOW else (*attempt.live, *attempt.started),
+            live=() if document.overlap == ALLOW else (*attempt.live, *attempt.started),
             waiting=waiting,
             backlog=attempt.waiting[1:],
             looks=looks,
-            recent=(*body.recent, *attempt.firings)[-RECENT:],
-            fired=body.fired + len(attempt.started),
-            skipped=body.skipped + attempt.skipped,
+            recent=(*document.recent, *attempt.firings)[-RECENT:],
+            fired=document.fired + len(attempt.started),
+            skipped=document.skipped + attempt.skipped,
             error=None,
         )
         over = attempt.due.plan.next_at is None and waiting is None
@@ -136,20 +136,20 @@ class Firer(TriggerTasks[Schedules]):
                 await self.forget(task)
         return answer
 
-    def _next(self, attempt: _FireAttempt, body: ScheduleBody) -> NewTask:
+    def _next(self, attempt: _FireAttempt, document: ScheduleDocument) -> NewTask:
         """Return the task for the next tick, or for an earlier check if ticks wait."""
         next_at = attempt.due.plan.next_at
-        task = self.triggers.next_task(attempt.record.id, body, attempt.now, next_at)
-        if not attempt.waiting or body.overlap == ALLOW:
+        task = self.triggers.next_task(attempt.record.id, document, attempt.now, next_at)
+        if not attempt.waiting or document.overlap == ALLOW:
             return task
-        look_for = _LOOK_BACKOFF.delay_for(body.looks)
-        due_for = look_for if next_at is None else max(next_at + jitter_of(attempt.record.id, body.jitter_for) - attempt.now, 0)
+        look_for = _LOOK_BACKOFF.delay_for(document.looks)
+        due_for = look_for if next_at is None else max(next_at + jitter_of(attempt.record.id, document.jitter_for) - attempt.now, 0)
         return msgspec.structs.replace(task, delay=min(due_for, look_for))
 
     async def _put_off(self, record: Record, task: Task, error: TreadleError) -> UnitAnswer:
         """Retry later: the tick stays due, and the record and the task show the error."""
         problem: dict[str, Json] = {"code": error.code, "message": str(error)}
-        body = msgspec.structs.replace(self.triggers.load(record), error=problem)
+        document = msgspec.structs.replace(self.triggers.load(record), error=problem)
         delay = _RETRY_BACKOFF.delay_for(task.failures)
         requeue = Requeue(
             "retry",
@@ -161,7 +161,7 @@ class Firer(TriggerTasks[Schedules]):
             error=encode(problem),
             data=encode(problem),
         )
-        change = ChangeRecord(record.id, record.version, self.triggers.save(body))
+        change = ChangeRecord(record.id, record.version, self.triggers.save(document))
         return await self.commit(Unit(task.claim, requeue, rows=(change,)))
 
 

@@ -1,4 +1,4 @@
-"""Options of a schedule, and the body of its record that follows from them. Pure."""
+"""Options of a schedule, and the document of its record that follows from them. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from treadle.model.schedules import (
     TIMES,
     WINDOW,
     CatchUp,
-    ScheduleBody,
+    ScheduleDocument,
     Target,
     When,
 )
@@ -35,31 +35,31 @@ def check_options(options: Mapping[str, Any]) -> None:
     triggers.check_options(options, ScheduleOptions, "A schedule", "cron='0 3 * * *'")
 
 
-def make_body(options: Mapping[str, Any], now: int) -> ScheduleBody:
-    """Return the body of a new schedule; checks each option, but not their combination."""
+def make_document(options: Mapping[str, Any], now: int) -> ScheduleDocument:
+    """Return the document of a new schedule; checks each option, but not their combination."""
     check_options(options)
-    empty = ScheduleBody(when=When(), target=_target(options, Target(kind="", name="")), cursor=now)
+    empty = ScheduleDocument(when=When(), target=_target(options, Target(kind="", name="")), cursor=now)
     return _times(_rest(empty, options), options, now)
 
 
-def edit_body(body: ScheduleBody, options: Mapping[str, Any], now: int) -> ScheduleBody:
-    """Return the body with the changes; new times count from now on."""
-    new = _rest(msgspec.structs.replace(body, target=_target(options, body.target)), options)
+def edit_document(document: ScheduleDocument, options: Mapping[str, Any], now: int) -> ScheduleDocument:
+    """Return the document with the changes; new times count from now on."""
+    new = _rest(msgspec.structs.replace(document, target=_target(options, document.target)), options)
     return _times(new, options, now) if any(name in options for name in TimeOptions.__annotations__) else new
 
 
-def _rest(body: ScheduleBody, options: Mapping[str, Any]) -> ScheduleBody:
-    overlap = options.get("overlap", body.overlap)
+def _rest(document: ScheduleDocument, options: Mapping[str, Any]) -> ScheduleDocument:
+    overlap = options.get("overlap", document.overlap)
     if overlap not in OVERLAP_POLICIES:
         raise InvalidSchedule(f"overlap must be one of {', '.join(OVERLAP_POLICIES)}, not {overlap!r}.")
-    jitter_for = milliseconds(options["jitter"], "jitter") if "jitter" in options else body.jitter_for
-    return msgspec.structs.replace(body, catch_up=_catch_up(options, body.catch_up), overlap=overlap, jitter_for=jitter_for)
+    jitter_for = milliseconds(options["jitter"], "jitter") if "jitter" in options else document.jitter_for
+    return msgspec.structs.replace(document, catch_up=_catch_up(options, document.catch_up), overlap=overlap, jitter_for=jitter_for)
 
 
-def _times(body: ScheduleBody, options: Mapping[str, Any], now: int) -> ScheduleBody:
-    old = body.when
-    start_at = _instant(options, "start", body.start_at)
-    end_at = _instant(options, "end", body.end_at)
+def _times(document: ScheduleDocument, options: Mapping[str, Any], now: int) -> ScheduleDocument:
+    old = document.when
+    start_at = _instant(options, "start", document.start_at)
+    end_at = _instant(options, "end", document.end_at)
     if any(options.get(name) is not None for name in ("cron", "every", "at")):
         old = When(zone=old.zone, more=old.more)
     every_for = old.every_for
@@ -73,23 +73,23 @@ def _times(body: ScheduleBody, options: Mapping[str, Any], now: int) -> Schedule
         at=_instant(options, "at", old.at),
         more=old.more,
     )
-    return begin(msgspec.structs.replace(body, when=when, start_at=start_at, end_at=end_at), now)
+    return begin(msgspec.structs.replace(document, when=when, start_at=start_at, end_at=end_at), now)
 
 
-def begin(body: ScheduleBody, now: int) -> ScheduleBody:
-    """Return the body with its times counting from now on; ticks that waited are dropped."""
+def begin(document: ScheduleDocument, now: int) -> ScheduleDocument:
+    """Return the document with its times counting from now on; ticks that waited are dropped."""
     cursor = now
-    if body.when.at is not None:
-        cursor = min(now, body.when.at - 1)
-    elif body.start_at is not None and body.start_at > now:
-        cursor = body.start_at - 1
-    return msgspec.structs.replace(body, cursor=cursor, waiting=None, backlog=(), looks=0)
+    if document.when.at is not None:
+        cursor = min(now, document.when.at - 1)
+    elif document.start_at is not None and document.start_at > now:
+        cursor = document.start_at - 1
+    return msgspec.structs.replace(document, cursor=cursor, waiting=None, backlog=(), looks=0)
 
 
-def redefine(body: ScheduleBody, new: ScheduleBody, now: int) -> ScheduleBody:
-    """Return the body with the definition of another one. If the times are the same, its ticks continue."""
-    changed = msgspec.structs.replace(body, error=None, **{name: getattr(new, name) for name in DEFINITION})
-    return begin(changed, now) if any(getattr(body, name) != getattr(new, name) for name in TIMES) else changed
+def redefine(document: ScheduleDocument, new: ScheduleDocument, now: int) -> ScheduleDocument:
+    """Return the document with the definition of another one. If the times are the same, its ticks continue."""
+    changed = msgspec.structs.replace(document, error=None, **{name: getattr(new, name) for name in DEFINITION})
+    return begin(changed, now) if any(getattr(document, name) != getattr(new, name) for name in TIMES) else changed
 
 
 def _target(options: Mapping[str, Any], old: Target) -> Target:

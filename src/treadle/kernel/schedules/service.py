@@ -27,7 +27,7 @@ from treadle.api.schedules import (
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.reads.records import transition_record
 from treadle.kernel.schedules.decide import Due, decide, jitter_of, tick_id
-from treadle.kernel.schedules.options import begin, check_options, edit_body, make_body, redefine
+from treadle.kernel.schedules.options import begin, check_options, edit_document, make_document, redefine
 from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
 from treadle.kernel.store.records import ChangeRecord, unreadable
 from treadle.kernel.triggers import Prepared, Starters, TriggerRecovery, Triggers, is_placeholder, named_targets, unit_of
@@ -36,7 +36,7 @@ from treadle.model.clock import as_text, instant
 from treadle.model.errors import InvalidInput, InvalidSchedule
 from treadle.model.names import SCHEDULE, check_name
 from treadle.model.records import Record
-from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Target, When, describe_catch_up
+from treadle.model.schedules import ALLOW, Firing, ScheduleDocument, Target, When, describe_catch_up
 from treadle.model.states import SCHEDULE as MACHINE
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import encode
@@ -57,11 +57,11 @@ _ANY_TARGET = {"task": "preview"}
 """The target of a previewed schedule without one."""
 
 
-class Schedules(Triggers[ScheduleBody, Schedule]):
+class Schedules(Triggers[ScheduleDocument, Schedule]):
     """The schedules of one namespace."""
 
     machine = MACHINE
-    body = ScheduleBody
+    document = ScheduleDocument
     kind = SCHEDULE
 
     # changes by operators
@@ -75,21 +75,23 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
         """
         check_name(name, "schedule name")
         now = await self._store.now()
-        body = make_body(options, now)
-        self.check(body)
-        return await self.get(await self._put(name, body, paused=paused, actor=actor))
+        document = make_document(options, now)
+        self.check(document)
+        return await self.get(await self._put(name, document, paused=paused, actor=actor))
 
-    def check(self, body: ScheduleBody) -> Calendar:
+    def check(self, document: ScheduleDocument) -> Calendar:
         """Return the calendar of a schedule, or raise the error of an invalid one."""
-        calendar = make_calendar(body.when)
-        if body.end_at is not None and body.start_at is not None and body.end_at < body.start_at:
-            raise InvalidSchedule(f"The schedule would end ({as_text(body.end_at)}) before it starts ({as_text(body.start_at)}).")
-        find_zone(body.when.zone)
-        first = calendar.next_after(body.cursor)
-        if first is None or (body.end_at is not None and first > body.end_at):
+        calendar = make_calendar(document.when)
+        if document.end_at is not None and document.start_at is not None and document.end_at < document.start_at:
+            raise InvalidSchedule(
+                f"The schedule would end ({as_text(document.end_at)}) before it starts ({as_text(document.start_at)})."
+            )
+        find_zone(document.when.zone)
+        first = calendar.next_after(document.cursor)
+        if first is None or (document.end_at is not None and first > document.end_at):
             raise InvalidSchedule("The schedule would never fire: it has no tick before its end, or its time has already passed.")
-        self.starters.check(body.target)
-        encode(body.target.inputs, "inputs")
+        self.starters.check(document.target)
+        encode(document.target.inputs, "inputs")
         return calendar
 
     async def edit(
@@ -103,20 +105,20 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
         changes: dict[str, Any] = dict.fromkeys(clear) | {**options}
         check_options(changes)
 
-        def edited(body: ScheduleBody, now: int) -> ScheduleBody:
-            new = make_body(changes, now) if is_placeholder(body) else edit_body(body, changes, now)
+        def edited(document: ScheduleDocument, now: int) -> ScheduleDocument:
+            new = make_document(changes, now) if is_placeholder(document) else edit_document(document, changes, now)
             self.check(new)
             return new
 
         return await self._operate(name, "edit", actor, edited)
 
-    def redefine(self, body: ScheduleBody, wanted: ScheduleBody, now: int) -> ScheduleBody:
-        """Return the body with another definition; if the times are the same, its ticks continue."""
-        return begin(wanted, now) if is_placeholder(body) else redefine(body, wanted, now)
+    def redefine(self, document: ScheduleDocument, wanted: ScheduleDocument, now: int) -> ScheduleDocument:
+        """Return the document with another definition; if the times are the same, its ticks continue."""
+        return begin(wanted, now) if is_placeholder(document) else redefine(document, wanted, now)
 
-    async def begin(self, name: str, body: ScheduleBody, *, paused: bool = False, actor: str) -> str:
+    async def begin(self, name: str, document: ScheduleDocument, *, paused: bool = False, actor: str) -> str:
         """Store a new schedule whose times count from now on."""
-        return await super().begin(name, begin(body, await self._store.now()), paused=paused, actor=actor)
+        return await super().begin(name, begin(document, await self._store.now()), paused=paused, actor=actor)
 
     async def run_now(self, name: str, *, actor: str = "python") -> Started:
         """Start the target once, now, independently of ticks and of the overlap policy."""
@@ -134,18 +136,18 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
         range starts nothing, unless the work of the first has been pruned.
         """
         record = await self.get_record(name)
-        body = self.load_shown(record)[1]
+        document = self.load_shown(record)[1]
         since, until = instant(start, "start"), instant(end, "end")
         now = await self._store.now()
         if until > now:
             raise InvalidInput(f"A backfill must be in the past: {as_text(until)} is still to come.")
         if since > until:
             raise InvalidInput(f"The range ends ({as_text(until)}) before it starts ({as_text(since)}).")
-        calendar = make_calendar(body.when)
+        calendar = make_calendar(document.when)
         ticks = ticks_after(calendar, since - 1, until, BACKFILL_LIMIT + 1)
         if len(ticks) > BACKFILL_LIMIT:
             raise InvalidInput(f"There are more than {BACKFILL_LIMIT} ticks in that range; split it.")
-        kind = self.starters.kind_of(body.target)
+        kind = self.starters.kind_of(document.target)
         ids = {tick: tick_id(record.id, tick) for tick in ticks}
         wanted = [(tick, ids[tick]) for tick in ticks if not await self.starters.was_started(kind, ids[tick])]
         if dry_run:
@@ -163,28 +165,30 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
         async def attempt() -> list[model.Started]:
             record = await self.get_record(schedule_id)
             self.check_transition(record, "fire")
-            body = self.load(record)
+            document = self.load(record)
             now = await self._store.now()
             wanted = starts
             if note == _BACKFILL:  # another backfill may run concurrently
-                kind = self.starters.kind_of(body.target)
+                kind = self.starters.kind_of(document.target)
                 wanted = [start for start in starts if not await self.starters.was_started(kind, start[1])]
                 if not wanted:
                     return []
-            prepared_starts = [await prepare_tick(self.starters, record, body, tick, start_id, actor) for tick, start_id in wanted]
+            prepared_starts = [
+                await prepare_tick(self.starters, record, document, tick, start_id, actor) for tick, start_id in wanted
+            ]
             started = [start for start, _ in prepared_starts]
             firings = tuple(Firing(tick=start.tick, at=now, kind=start.kind, id=start.id, note=note) for start in started)
-            body = msgspec.structs.replace(
-                body,
-                recent=(*body.recent, *firings)[-RECENT:],
-                fired=body.fired + len(started),
-                live=body.live if note == _BACKFILL or body.overlap == ALLOW else (*body.live, *started),
+            document = msgspec.structs.replace(
+                document,
+                recent=(*document.recent, *firings)[-RECENT:],
+                fired=document.fired + len(started),
+                live=document.live if note == _BACKFILL or document.overlap == ALLOW else (*document.live, *started),
             )
             data = {"note": note, "ticks": [as_text(start.tick) for start in started], "started": [start.id for start in started]}
             change = ChangeRecord(
                 record.id,
                 record.version,
-                self.save(body),
+                self.save(document),
                 "fire",
                 record.state,
                 record.state,
@@ -220,92 +224,92 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
 
     async def preview_new(self, *, count: int = 10, **options: Unpack[ScheduleOptions]) -> SchedulePreview:
         """Preview a schedule with these options, which need not name a target; nothing is stored."""
-        body = make_body(options if named_targets(options) else {**_ANY_TARGET, **options}, await self._store.now())
-        self.check(body)
-        return await self._preview("", body, count)
+        document = make_document(options if named_targets(options) else {**_ANY_TARGET, **options}, await self._store.now())
+        self.check(document)
+        return await self._preview("", document, count)
 
-    async def _preview(self, schedule_id: str, body: ScheduleBody, count: int) -> SchedulePreview:
+    async def _preview(self, schedule_id: str, document: ScheduleDocument, count: int) -> SchedulePreview:
         if not 0 < count <= _PREVIEW_LIMIT:
             raise InvalidInput(f"A preview has from 1 to {_PREVIEW_LIMIT} ticks, not {count}.")
         now = await self._store.now()
-        due = await self._due(schedule_id, body, now)
-        upto = body.end_at if body.end_at is not None else 2**62
-        ticks = ticks_after(make_calendar(body.when), max(due.plan.cursor, now), upto, count)
+        due = await self._due(schedule_id, document, now)
+        upto = document.end_at if document.end_at is not None else 2**62
+        ticks = ticks_after(make_calendar(document.when), max(due.plan.cursor, now), upto, count)
         return SchedulePreview(
-            time_record(body.when),
-            body.when.zone,
+            time_record(document.when),
+            document.when.zone,
             [Instant.of(tick) for tick in ticks],
             record_of(DueTicks, due),
-            describe_catch_up(body.catch_up, body.overlap),
+            describe_catch_up(document.catch_up, document.overlap),
         )
 
-    async def _due(self, schedule_id: str, body: ScheduleBody, now: int) -> Due:
+    async def _due(self, schedule_id: str, document: ScheduleDocument, now: int) -> Due:
         busy = False
-        if body.overlap != ALLOW:
-            busy = any([await self.starters.find_live(work) is not None for work in body.live])
-        return decide(body, make_calendar(body.when), schedule_id, now, busy=busy)
+        if document.overlap != ALLOW:
+            busy = any([await self.starters.find_live(work) is not None for work in document.live])
+        return decide(document, make_calendar(document.when), schedule_id, now, busy=busy)
 
     async def describe_recovery(self) -> Sequence[TriggerRecovery]:
         """Return the active schedules that have missed ticks, and the effect of their policies, for start-up."""
         now, recoveries = await self._store.now(), []
         for record in await self._list_active():
-            body = self.load(record)
-            due = await self._due(record.id, body, now)
+            document = self.load(record)
+            due = await self._due(record.id, document, now)
             count = len(due.fire) + due.skipped
             if not count:
                 continue
             fires = f"{len(due.fire)} will fire" if due.fire else "none will fire"
-            text = f"{count} tick(s) are due; {fires}: {describe_catch_up(body.catch_up, body.overlap)}"
+            text = f"{count} tick(s) are due; {fires}: {describe_catch_up(document.catch_up, document.overlap)}"
             recoveries.append(TriggerRecovery(SCHEDULE, record.id, record.name or "", due.plan.cursor, count, due.fire, text))
         return recoveries
 
     def show(self, record: Record) -> Schedule:
         """Return the schedule of the API."""
-        state, body = self.load_shown(record)
-        following = make_calendar(body.when).next_after(body.cursor) if state == MACHINE.initial else None
-        if following is not None and body.end_at is not None and following > body.end_at:
+        state, document = self.load_shown(record)
+        following = make_calendar(document.when).next_after(document.cursor) if state == MACHINE.initial else None
+        if following is not None and document.end_at is not None and following > document.end_at:
             following = None
         return record_of(
             Schedule,
             record,
-            body,
+            document,
             name=record.name or "",
             state=state,
             next_at=None if following is None else Instant.of(following),
-            when=time_record(body.when),
-            zone=body.when.zone,
+            when=time_record(document.when),
+            zone=document.when.zone,
         )
 
     # records and tasks
 
-    def load(self, record: Record) -> ScheduleBody:
-        """Decode the body of a schedule's record; a time that this version cannot interpret makes it unreadable."""
-        body = super().load(record)
+    def load(self, record: Record) -> ScheduleDocument:
+        """Decode the document of a schedule's record; a time that this version cannot interpret makes it unreadable."""
+        document = super().load(record)
         try:
-            make_calendar(body.when)
+            make_calendar(document.when)
         except InvalidSchedule as error:
             raise unreadable(record, error) from None
-        return body
+        return document
 
-    def placeholder(self, problem: dict[str, Any]) -> ScheduleBody:
-        """Return the body that is displayed in place of one that cannot be read."""
-        return ScheduleBody(when=When(at=0), target=Target(kind="", name=""), cursor=0, error=problem)
+    def placeholder(self, problem: dict[str, Any]) -> ScheduleDocument:
+        """Return the document that is displayed in place of one that cannot be read."""
+        return ScheduleDocument(when=When(at=0), target=Target(kind="", name=""), cursor=0, error=problem)
 
-    def is_late(self, record_id: str, body: ScheduleBody, task: Task) -> bool:
+    def is_late(self, record_id: str, document: ScheduleDocument, task: Task) -> bool:
         """Return whether its next tick is before its task is due: the rules of its time zone have changed."""
-        if task.owner_id is not None or task.wake_at is None or task.failures or body.waiting is not None:
+        if task.owner_id is not None or task.wake_at is None or task.failures or document.waiting is not None:
             return False
-        following = make_calendar(body.when).next_after(body.cursor)
-        return following is not None and following + jitter_of(record_id, body.jitter_for) + _LATE_FOR < task.wake_at
+        following = make_calendar(document.when).next_after(document.cursor)
+        return following is not None and following + jitter_of(record_id, document.jitter_for) + _LATE_FOR < task.wake_at
 
-    def next_task(self, schedule_id: str, body: ScheduleBody, now: int, next_at: int | None = None) -> NewTask:
+    def next_task(self, schedule_id: str, document: ScheduleDocument, now: int, next_at: int | None = None) -> NewTask:
         """Return the task that is due at the schedule's next tick (or at `next_at`), or now if a tick waits."""
         due_at = next_at
-        if body.waiting is not None:
-            due_at = now - jitter_of(schedule_id, body.jitter_for)
+        if document.waiting is not None:
+            due_at = now - jitter_of(schedule_id, document.jitter_for)
         elif due_at is None:
-            due_at = make_calendar(body.when).next_after(body.cursor)
-        delay = 0 if due_at is None else max(due_at + jitter_of(schedule_id, body.jitter_for) - now, 0)
+            due_at = make_calendar(document.when).next_after(document.cursor)
+        delay = 0 if due_at is None else max(due_at + jitter_of(schedule_id, document.jitter_for) - now, 0)
         return self.make_task(schedule_id, delay)
 
 
@@ -318,13 +322,13 @@ def time_record(when: When) -> ScheduleTime:
 
 
 async def prepare_tick(
-    starters: Starters, record: Record, body: ScheduleBody, tick: int, start_id: str | None = None, actor: str | None = None
+    starters: Starters, record: Record, document: ScheduleDocument, tick: int, start_id: str | None = None, actor: str | None = None
 ) -> tuple[model.Started, Prepared]:
     """Return the work that a tick starts, and its rows."""
     at = as_text(tick)
     start_id = start_id or tick_id(record.id, tick)
     started, prepared = await starters.prepare(
-        body.target,
+        document.target,
         start_id,
         f"schedule:{record.name}:{at}",
         at,

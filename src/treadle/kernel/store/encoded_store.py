@@ -1,4 +1,4 @@
-"""A store that encrypts texts beside the values: errors, checkpoints, progress, data of transitions, log lines, bodies and items
+"""A store that encrypts texts beside the values: errors, checkpoints, progress, data of transitions, log lines, documents and items
 of records, messages, and responses of effects.
 
 The `ValueStore` encodes values (payloads, results, inputs, outputs, steps, flows) where it packs them. This store encodes the
@@ -146,11 +146,11 @@ ENCODED_FIELDS: dict[type, Fields] = {
     RunTransition: {"error": Texts.encode_text, "data": Texts.encode_text},
     CancelRunTasks: {"error": Texts.encode_text},
     PutRecord: {"record": Texts.encoded},
-    Record: {"body": Texts.encode_text},
-    ChangeRecord: {"body": Texts.encode_text, "data": Texts.encode_text},
+    Record: {"document": Texts.encode_text},
+    ChangeRecord: {"document": Texts.encode_text, "data": Texts.encode_text},
     PutItems: {"items": Texts.encode_items},
     PutMessage: {"message": Texts.encoded},
-    Message: {"body": Texts.encode_text},
+    Message: {"document": Texts.encode_text},
     PutOutcome: {"outcome": Texts.encoded},
     EffectOutcome: {"response": Texts.encode_text, "details": Texts.encode_text},
     AppendStream: {"entries": Texts.encode_text},
@@ -175,9 +175,9 @@ DECODED_FIELDS: dict[type, Fields] = {
     EntityHistory: {"transitions": Texts.decoded},
     OpenWork: {"task": Texts.decoded},
     LogLine: {"message": Texts.decode_message, "details": Texts.decode_text},
-    Record: {"body": Texts.decode_text},
+    Record: {"document": Texts.decode_text},
     RecordItem: {"value": Texts.decode_text},
-    Message: {"body": Texts.decode_text},
+    Message: {"document": Texts.decode_text},
     EffectOutcome: {"response": Texts.decode_text, "details": Texts.decode_text},
     StreamChunk: {"entries": Texts.decode_text},
 }

@@ -17,7 +17,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.declarations import DeclarationsBody, declarations_id
+from treadle.model.declarations import DeclarationsDocument, declarations_id
 from treadle.model.errors import (
     AmbiguousId,
     IdempotencyKeyReused,
@@ -274,7 +274,7 @@ async def find_owners(store: Store, namespace: str) -> dict[str, str]:
     """Return the program of each declared item; none if this process cannot read the record."""
     record = await store.records.find(declarations_id(namespace))
     try:
-        body = DeclarationsBody() if record is None else read(DeclarationsBody, record.body)
+        document = DeclarationsDocument() if record is None else read(DeclarationsDocument, record.document)
     except UnreadableValue:
         return {}
-    return {item: name for name, program in body.programs.items() for item in program.items}
+    return {item: name for name, program in document.programs.items() for item in program.items}

@@ -16,16 +16,16 @@ from treadle.model.stored import AnyStored, read
 S = TypeVar("S", bound=AnyStored)
 
 
-def read_body(kind: type[S], record: Record) -> S:
-    """Decode the body of a record, or raise `UnreadableValue`."""
+def read_document(kind: type[S], record: Record) -> S:
+    """Decode the document of a record, or raise `UnreadableValue`."""
     try:
-        return read(kind, record.body)
+        return read(kind, record.document)
     except UnreadableValue as error:
         raise unreadable(record, error) from None
 
 
 def unreadable(record: Record, error: TreadleError) -> UnreadableValue:
-    """Return the error for a record with an unreadable body."""
+    """Return the error for a record with an unreadable document."""
     return UnreadableValue(f"The {record.entity} {record.name or record.id} cannot be read. {error} It can be canceled or removed.")
 
 
@@ -40,7 +40,7 @@ class PutRecord(msgspec.Struct, frozen=True):
 
 
 class ChangeRecord(msgspec.Struct, frozen=True):
-    """Replace the body of a record that is still at `version`, and raise its version; otherwise the unit is `deferred`.
+    """Replace the document of a record that is still at `version`, and raise its version; otherwise the unit is `deferred`.
 
     With a `transition`, the record makes that transition, with a row in the log. `ended` means that `to_state` is final. `task_id`,
     if given, replaces the task that the record refers to.
@@ -48,7 +48,7 @@ class ChangeRecord(msgspec.Struct, frozen=True):
 
     record_id: str
     version: int
-    body: str
+    document: str
     transition: str | None = None
     from_state: str | None = None
     to_state: str | None = None
@@ -59,7 +59,7 @@ class ChangeRecord(msgspec.Struct, frozen=True):
 
 
 class PutItems(msgspec.Struct, frozen=True):
-    """Store values of a record apart from its body, by key; None removes one. They are deleted with the record."""
+    """Store values of a record apart from its document, by key; None removes one. They are deleted with the record."""
 
     record_id: str
     items: tuple[tuple[str, str | None], ...]

@@ -40,7 +40,7 @@ from treadle.model.states import TaskState
 from treadle.model.stored import write
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, encode
-from treadle.model.watchers import DIRECTORY, HTTP, SEEN, Item, Noticed, WatcherBody, WatchSource
+from treadle.model.watchers import DIRECTORY, HTTP, SEEN, Item, Noticed, WatcherDocument, WatchSource
 
 PAGE = 1000
 """Names processed per page."""
@@ -81,8 +81,8 @@ class _ScanAttempt:
     """One attempt in progress."""
 
     record: Record
-    body: WatcherBody
-    """The currently stored body."""
+    document: WatcherDocument
+    """The currently stored document."""
     version: int
     task: Task
     now: int
@@ -97,7 +97,7 @@ class _ScanAttempt:
     @property
     def baseline(self) -> bool:
         """Whether items that existed before the watcher count as seen: on the first scan, unless they are to be reported."""
-        return not self.body.begun and not self.body.listed and self.body.existing == SEEN
+        return not self.document.begun and not self.document.listed and self.document.existing == SEEN
 
 
 @dataclass(slots=True)
@@ -120,10 +120,10 @@ class WatcherScanner(TriggerTasks[Watchers]):
 
     async def act(self, record: Record, task: Task) -> UnitAnswer:
         """Scan for a watcher, start the work for changes, and settle the task."""
-        body = self.triggers.load(record)
-        attempt = _ScanAttempt(record, body, record.version, task, task.claimed_at or 0, body.every_for)
+        document = self.triggers.load(record)
+        attempt = _ScanAttempt(record, document, record.version, task, task.claimed_at or 0, document.every_for)
         try:
-            await (self._scan_address(attempt) if body.source.kind == HTTP else self._scan_files(attempt))
+            await (self._scan_address(attempt) if document.source.kind == HTTP else self._scan_files(attempt))
             return await self._settle(attempt)
         except _Lost as lost:
             return lost.answer
@@ -137,13 +137,13 @@ class WatcherScanner(TriggerTasks[Watchers]):
     # scans
 
     async def _scan_files(self, attempt: _ScanAttempt) -> None:
-        source = attempt.body.source
+        source = attempt.document.source
         scan = await self._sources.scan(source)
         attempt.items = len(scan.found)
         if scan.problem is not None:
             attempt.problem = {"code": "path_unreadable" if scan.unreadable else "path_not_found", "message": scan.problem}
         attempt.digest = None if scan.unreadable else digest_of(scan.found)
-        if attempt.body.begun and attempt.digest is not None and attempt.digest == attempt.body.digest:
+        if attempt.document.begun and attempt.digest is not None and attempt.digest == attempt.document.digest:
             return
         keys = [file.key for file in scan.found]
         after: str | None = None
@@ -163,21 +163,21 @@ class WatcherScanner(TriggerTasks[Watchers]):
 
     async def _take_in(self, attempt: _ScanAttempt, items: dict[str, Item], files: dict[str, ScannedFile], scan: Scan) -> None:
         """Compare a page of names, and commit the result."""
-        body = attempt.body
+        document = attempt.document
         judged = [
             judge(
                 key,
                 items.get(key),
                 files.get(key),
                 now=attempt.now,
-                settle_for=body.settle_for,
+                settle_for=document.settle_for,
                 baseline=attempt.baseline and key in files and files[key].arrived_at < attempt.record.created_at - ARRIVED_FOR,
                 hidden=is_under(key, scan.unreadable),
             )
             for key in sorted({*items, *files})
         ]
         reading = [verdict.read.name for verdict in judged if verdict.read is not None]
-        contents = await self._sources.read(body.source, reading) if reading else {}
+        contents = await self._sources.read(document.source, reading) if reading else {}
         chunk = _Chunk()
         for verdict in judged:
             last = verdict
@@ -186,7 +186,7 @@ class WatcherScanner(TriggerTasks[Watchers]):
                 if content.problem is not None:
                     attempt.problem, attempt.waits = {"code": "path_unreadable", "message": content.problem}, True
                     continue
-                last = concluded(verdict, items.get(verdict.key), content, attempt.now, body.settle_for)
+                last = concluded(verdict, items.get(verdict.key), content, attempt.now, document.settle_for)
             await self._note(attempt, chunk, last, items.get(verdict.key), files.get(verdict.key))
             if len(chunk.prepared) >= STARTS or len(chunk.puts) >= PAGE:
                 await self._write(attempt, chunk)
@@ -194,7 +194,7 @@ class WatcherScanner(TriggerTasks[Watchers]):
         await self._write(attempt, chunk)
 
     async def _scan_address(self, attempt: _ScanAttempt) -> None:
-        source = attempt.body.source
+        source = attempt.document.source
         key = key_of(source.place)
         stored = dict(await self._store.records.list_items(attempt.record.id, keys=[key]))
         item = read_item(stored[key]) if key in stored else None
@@ -214,13 +214,13 @@ class WatcherScanner(TriggerTasks[Watchers]):
         if judged.same:
             return
         chunk.puts.append((judged.key, None if judged.item is None else write(judged.item)))
-        if judged.change is None or judged.change not in attempt.body.changes:
+        if judged.change is None or judged.change not in attempt.document.changes:
             return
         name = file.name if file is not None else judged.key
         watcher = f"watcher:{attempt.record.name}"
-        value = change_value(attempt.record.name or "", attempt.body.source, judged.change, name, judged.item or old)
+        value = change_value(attempt.record.name or "", attempt.document.source, judged.change, name, judged.item or old)
         started, prepared = await self.triggers.starters.prepare(
-            attempt.body.target, self._ids.new_id(), watcher, value, actor=watcher
+            attempt.document.target, self._ids.new_id(), watcher, value, actor=watcher
         )
         chunk.prepared.append(prepared)
         chunk.noticed.append(Noticed(at=attempt.now, change=judged.change, name=name, kind=started.kind, id=started.id))
@@ -231,45 +231,45 @@ class WatcherScanner(TriggerTasks[Watchers]):
         """Commit the seen items with the work started for them; the task stays claimed."""
         if not chunk.puts:
             return
-        body = attempt.body
+        document = attempt.document
         change: tuple[ChangeRecord, ...] = ()
         if chunk.noticed:
-            body = msgspec.structs.replace(
-                body, fired=body.fired + len(chunk.noticed), recent=(*body.recent, *chunk.noticed)[-RECENT:]
+            document = msgspec.structs.replace(
+                document, fired=document.fired + len(chunk.noticed), recent=(*document.recent, *chunk.noticed)[-RECENT:]
             )
-            change = (ChangeRecord(attempt.record.id, attempt.version, self.triggers.save(body)),)
+            change = (ChangeRecord(attempt.record.id, attempt.version, self.triggers.save(document)),)
         rows: tuple[Row, ...] = (PutItems(attempt.record.id, tuple(chunk.puts)), *change)
         answer = await self.commit(unit_of(chunk.prepared, rows, guard=attempt.task.claim))
         if answer.verdict is not Verdict.DONE:
             raise _Lost(answer)
-        attempt.body = body
+        attempt.document = document
         attempt.version += len(change)
         attempt.fired += len(chunk.noticed)
         for prepared in chunk.prepared:
             prepared.committed()
 
     async def _settle(self, attempt: _ScanAttempt) -> UnitAnswer:
-        body, task = attempt.body, attempt.task
+        document, task = attempt.document, attempt.task
         new = msgspec.structs.replace(
-            body,
+            document,
             begun=True,
             digest=None if attempt.waits or attempt.problem is not None else attempt.digest,
             items=attempt.items,
             error=attempt.problem,
-            error_at=None if attempt.problem is None else body.error_at if body.error == attempt.problem else attempt.now,
+            error_at=None if attempt.problem is None else document.error_at if document.error == attempt.problem else attempt.now,
         )
         replaced = bool(attempt.fired) or (task.version >= ROTATE and attempt.problem is None)
         tasks: tuple[NewTask, ...] = ()
         settlement: Finish | Requeue
         if replaced:
-            next_task = self.triggers.next_task(attempt.record.id, body, attempt.now)
+            next_task = self.triggers.next_task(attempt.record.id, document, attempt.now)
             tasks = (msgspec.structs.replace(next_task, delay=attempt.delay),)
             settlement = succeeded({"watcher": attempt.record.name, "changes": attempt.fired, "items": attempt.items})
         else:
             failures = 0 if attempt.problem is None else task.failures + 1
             settlement = _requeued(task, failures, attempt.delay, attempt.problem)
         change = ChangeRecord(attempt.record.id, attempt.version, self.triggers.save(new), task_id=tasks[0].id if tasks else None)
-        rows = (change,) if new != body or tasks else ()
+        rows = (change,) if new != document or tasks else ()
         answer = await self.commit(Unit(task.claim, settlement, tasks, rows=rows))
         if answer.verdict is Verdict.DONE:
             self._report(attempt, new)
@@ -280,21 +280,21 @@ class WatcherScanner(TriggerTasks[Watchers]):
     async def _put_off(self, attempt: _ScanAttempt, code: str, message: str) -> UnitAnswer:
         """Retry later, because the scan or the start failed: nothing counts as seen, and the record shows the error."""
         problem: dict[str, Json] = {"code": code, "message": message}
-        body = attempt.body
-        new = body
-        if body.error != problem:
-            new = msgspec.structs.replace(body, error=problem, error_at=attempt.now, digest=None)
-        delay = max(_RETRY_BACKOFF.delay_for(attempt.task.failures), body.every_for)
+        document = attempt.document
+        new = document
+        if document.error != problem:
+            new = msgspec.structs.replace(document, error=problem, error_at=attempt.now, digest=None)
+        delay = max(_RETRY_BACKOFF.delay_for(attempt.task.failures), document.every_for)
         change = ChangeRecord(attempt.record.id, attempt.version, self.triggers.save(new))
         requeue = _requeued(attempt.task, attempt.task.failures + 1, delay, problem)
-        answer = await self.commit(Unit(attempt.task.claim, requeue, rows=(change,) if new is not body else ()))
+        answer = await self.commit(Unit(attempt.task.claim, requeue, rows=(change,) if new is not document else ()))
         if answer.verdict is Verdict.DONE:
             self._report(attempt, new)
         return answer
 
-    def _report(self, attempt: _ScanAttempt, new: WatcherBody) -> None:
+    def _report(self, attempt: _ScanAttempt, new: WatcherDocument) -> None:
         """Emit an event once when trouble begins, and once when it ends."""
-        old, name = attempt.body.error, attempt.record.name or attempt.record.id
+        old, name = attempt.document.error, attempt.record.name or attempt.record.id
         if new.error is not None and new.error != old:
             self._emit(WatcherTrouble(name, str(new.error["message"])))
         elif new.error is None and old is not None:

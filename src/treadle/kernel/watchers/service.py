@@ -44,7 +44,7 @@ from treadle.model.watchers import (
     HTTP,
     SEEN,
     Item,
-    WatcherBody,
+    WatcherDocument,
     WatchSource,
     compile_pattern,
     is_allowed,
@@ -56,11 +56,11 @@ RECENT = 20
 """Number of recent changes kept in the record."""
 
 
-class Watchers(Triggers[WatcherBody, Watcher]):
+class Watchers(Triggers[WatcherDocument, Watcher]):
     """The watchers of one namespace."""
 
     machine = MACHINE
-    body = WatcherBody
+    document = WatcherDocument
     kind = WATCHER
     survey: Callable[[WatchSource], Awaitable[Scan]] | None = None
     """Lists the files of a source on this machine, or raises `ScanFailed`."""
@@ -76,47 +76,49 @@ class Watchers(Triggers[WatcherBody, Watcher]):
         possibly on another machine: until the path exists there, the watcher shows an error.
         """
         check_name(name, "watcher name")
-        return await self.get(await self.begin(name, make_body(options), paused=paused, actor=actor))
+        return await self.get(await self.begin(name, make_document(options), paused=paused, actor=actor))
 
-    async def begin(self, name: str, body: WatcherBody, *, paused: bool = False, actor: str) -> str:
+    async def begin(self, name: str, document: WatcherDocument, *, paused: bool = False, actor: str) -> str:
         """Store a new watcher, with the files that exist now as seen items."""
-        self.check(body)
-        body, items = await self._baseline(body)
-        return await self._put(name, body, paused=paused, actor=actor, items=items)
+        self.check(document)
+        document, items = await self._baseline(document)
+        return await self._put(name, document, paused=paused, actor=actor, items=items)
 
-    def redefine(self, body: WatcherBody, wanted: WatcherBody, now: int) -> WatcherBody | None:
-        """Return the body with another definition; None for another source, whose items are not the same."""
-        if any(getattr(body.source, name) != getattr(wanted.source, name) for name in ("kind", "place", "pattern", "recursive")):
+    def redefine(self, document: WatcherDocument, wanted: WatcherDocument, now: int) -> WatcherDocument | None:
+        """Return the document with another definition; None for another source, whose items are not the same."""
+        if any(
+            getattr(document.source, name) != getattr(wanted.source, name) for name in ("kind", "place", "pattern", "recursive")
+        ):
             return None
-        return msgspec.structs.replace(body, **{name: getattr(wanted, name) for name in DEFINITION})
+        return msgspec.structs.replace(document, **{name: getattr(wanted, name) for name in DEFINITION})
 
     async def authorize_create(self, access: Access, name: str, paused: bool, **options: Any) -> None:
         """Only administrators may watch places that the settings do not allow."""
-        place = make_body({option: value for option, value in options.items() if value is not None}).source.place
+        place = make_document({option: value for option, value in options.items() if value is not None}).source.place
         if not access.may(Scope.ADMIN) and not is_allowed(place, self.allowed):
             raise WatchForbidden(place)
 
-    async def _baseline(self, body: WatcherBody) -> tuple[WatcherBody, tuple[tuple[str, str | None], ...]]:
+    async def _baseline(self, document: WatcherDocument) -> tuple[WatcherDocument, tuple[tuple[str, str | None], ...]]:
         """Return the files that exist now as seen items, if this machine has the path and there are not too many.
 
         The first scan identifies the others by their times.
         """
-        if self.survey is None or body.source.kind == HTTP or body.scan_on != ENGINE_LIST:
-            return body, ()
+        if self.survey is None or document.source.kind == HTTP or document.scan_on != ENGINE_LIST:
+            return document, ()
         try:
-            scan = await self.survey(body.source)
+            scan = await self.survey(document.source)
         except ScanFailed as error:
             problem = {"code": error.reason, "message": str(error)}
-            return msgspec.structs.replace(body, error=problem, error_at=await self._store.now()), ()
-        if body.existing != SEEN or len(scan.found) > BASELINE_LIMIT:
-            return body, ()
-        body = msgspec.structs.replace(body, listed=True)
-        return body, tuple((file.key, write(Item(size=file.size, mtime=file.mtime))) for file in scan.found)
+            return msgspec.structs.replace(document, error=problem, error_at=await self._store.now()), ()
+        if document.existing != SEEN or len(scan.found) > BASELINE_LIMIT:
+            return document, ()
+        document = msgspec.structs.replace(document, listed=True)
+        return document, tuple((file.key, write(Item(size=file.size, mtime=file.mtime))) for file in scan.found)
 
-    def check(self, body: WatcherBody) -> None:
+    def check(self, document: WatcherDocument) -> None:
         """Raise the error of an invalid watcher."""
-        self.starters.check(body.target)
-        encode(body.target.inputs, "inputs")
+        self.starters.check(document.target)
+        encode(document.target.inputs, "inputs")
 
     async def edit(
         self, name: str, *, clear: Sequence[str] = (), actor: str = "python", **options: Unpack[WatcherChanges]
@@ -130,10 +132,10 @@ class Watchers(Triggers[WatcherBody, Watcher]):
         if fixed := [option for option in SourceOptions.__annotations__ if option in changes]:
             raise InvalidWatcher(f"The source of a watcher cannot change ({fixed[0]}): remove it, and create another.")
 
-        def edited(body: WatcherBody, _: int) -> WatcherBody:
-            if is_placeholder(body):
+        def edited(document: WatcherDocument, _: int) -> WatcherDocument:
+            if is_placeholder(document):
                 raise InvalidWatcher(f"The watcher {name} cannot be read: remove it, and create another.")
-            new = edit_body(body, changes)
+            new = edit_document(document, changes)
             self.check(new)
             return new
 
@@ -181,32 +183,33 @@ class Watchers(Triggers[WatcherBody, Watcher]):
             due_at = now if task is None or task.finished else task.wake_at or task.due_at
             if task is None or task.owner_id is not None or now - due_at <= GRACE_FOR:
                 continue
-            body = self.load(record)
-            missed = (now - due_at) // body.every_for + 1
-            text = f"{missed} scan(s) are due; one is made, and reports all changes since the last ({body.items} item(s) seen then)"
+            document = self.load(record)
+            missed = (now - due_at) // document.every_for + 1
+            seen = f"{document.items} item(s) seen then"
+            text = f"{missed} scan(s) are due; one is made, and reports all changes since the last ({seen})"
             recoveries.append(TriggerRecovery(WATCHER, record.id, record.name or "", due_at, missed, (), text))
         return recoveries
 
     def show(self, record: Record) -> Watcher:
         """Return the watcher of the API."""
-        state, body = self.load_shown(record)
+        state, document = self.load_shown(record)
         source = record_of(
             WatchedSource,
-            body.source,
-            pattern=body.source.pattern if body.source.kind == DIRECTORY else None,
-            timeout_for=body.source.timeout_for if body.source.kind == HTTP else None,
+            document.source,
+            pattern=document.source.pattern if document.source.kind == DIRECTORY else None,
+            timeout_for=document.source.timeout_for if document.source.kind == HTTP else None,
         )
-        return record_of(Watcher, record, body, name=record.name or "", state=state, source=source)
+        return record_of(Watcher, record, document, name=record.name or "", state=state, source=source)
 
     # records and tasks
 
-    def placeholder(self, problem: dict[str, Any]) -> WatcherBody:
-        """Return the body that is displayed in place of one that cannot be read."""
-        return WatcherBody(source=WatchSource(kind="", place=""), target=Target(kind="", name=""), error=problem)
+    def placeholder(self, problem: dict[str, Any]) -> WatcherDocument:
+        """Return the document that is displayed in place of one that cannot be read."""
+        return WatcherDocument(source=WatchSource(kind="", place=""), target=Target(kind="", name=""), error=problem)
 
-    def next_task(self, record_id: str, body: WatcherBody, now: int) -> NewTask:
+    def next_task(self, record_id: str, document: WatcherDocument, now: int) -> NewTask:
         """Return a task that scans immediately."""
-        return self.make_task(record_id, task_list=body.scan_on)
+        return self.make_task(record_id, task_list=document.scan_on)
 
 
 def read_item(text: str) -> Item:
@@ -222,14 +225,14 @@ MIN_EVERY_FOR = 1000
 _PATH_LIMIT = 4096
 
 
-def make_body(options: Mapping[str, Any]) -> WatcherBody:
-    """Return the body of a new watcher; checks each option."""
+def make_document(options: Mapping[str, Any]) -> WatcherDocument:
+    """Return the document of a new watcher; checks each option."""
     check_options(options, WatcherOptions, "A watcher", "every=60")
     existing = options.get("existing", "seen")
     if existing not in EXISTING:
         raise InvalidWatcher(f"existing must be one of {', '.join(EXISTING)}, not {existing!r}.")
-    body = WatcherBody(source=_source(options), target=Target(kind="", name="", given_as="change"), existing=existing)
-    return edit_body(body, options)
+    document = WatcherDocument(source=_source(options), target=Target(kind="", name="", given_as="change"), existing=existing)
+    return edit_document(document, options)
 
 
 def _source(options: Mapping[str, Any]) -> WatchSource:
@@ -261,28 +264,30 @@ def _check_address(url: str) -> None:
         raise InvalidWatcher("An address with a user name or password would be visible to everybody who can see the watcher.")
 
 
-def edit_body(body: WatcherBody, options: Mapping[str, Any]) -> WatcherBody:
-    """Return the body with the changes; checks each option."""
-    changes = tuple(options.get("changes", body.changes))
+def edit_document(document: WatcherDocument, options: Mapping[str, Any]) -> WatcherDocument:
+    """Return the document with the changes; checks each option."""
+    changes = tuple(options.get("changes", document.changes))
     if not changes or any(change not in CHANGES for change in changes):
         raise InvalidWatcher(f"changes must be some of {', '.join(CHANGES)}, not {', '.join(map(str, changes)) or 'none'}.")
-    every_for = milliseconds(options["every"], "every", positive=True) if "every" in options else body.every_for
+    every_for = milliseconds(options["every"], "every", positive=True) if "every" in options else document.every_for
     if every_for < MIN_EVERY_FOR:
         raise InvalidWatcher(f"The shortest interval between two scans is one second, not {every_for} ms.")
     source = msgspec.structs.replace(
-        body.source,
-        hashing=bool(options.get("hashing", body.source.hashing)),
-        hash_limit=check_count(options.get("hash_limit", body.source.hash_limit), "hash_limit"),
+        document.source,
+        hashing=bool(options.get("hashing", document.source.hashing)),
+        hash_limit=check_count(options.get("hash_limit", document.source.hash_limit), "hash_limit"),
         timeout_for=milliseconds(options["fetch_timeout"], "fetch_timeout", positive=True)
         if "fetch_timeout" in options
-        else body.source.timeout_for,
+        else document.source.timeout_for,
     )
     return msgspec.structs.replace(
-        body,
+        document,
         source=source,
-        target=edit_target(options, body.target, "change_as", lambda old, _: msgspec.structs.replace(old, flow=None, version=None)),
+        target=edit_target(
+            options, document.target, "change_as", lambda old, _: msgspec.structs.replace(old, flow=None, version=None)
+        ),
         changes=changes,
         every_for=every_for,
-        settle_for=milliseconds(options["settle"], "settle") if "settle" in options else body.settle_for,
-        scan_on=check_name(options.get("scan_on", body.scan_on), "task list"),
+        settle_for=milliseconds(options["settle"], "settle") if "settle" in options else document.settle_for,
+        scan_on=check_name(options.get("scan_on", document.scan_on), "task list"),
     )

@@ -10,13 +10,13 @@ select 'finished', id, cast(coalesce(payload, '') || coalesce(checkpoint, '') ||
 union all
 select 'runs', id, cast(coalesce(inputs, '') || coalesce(outputs, '') || coalesce(error, '') as blob) from runs
 union all
-select 'steps', id, cast(coalesce(body, '') || coalesce(inbox, '') as blob) from steps
+select 'steps', id, cast(coalesce(document, '') || coalesce(inbox, '') as blob) from steps
 union all
-select 'records', id, cast(body as blob) from records
+select 'records', id, cast(document as blob) from records
 union all
 select 'record_items', record_id, cast(value as blob) from record_items
 union all
-select 'mail', id, cast(body as blob) from mail
+select 'mail', id, cast(document as blob) from mail
 union all
 select 'log', entity_id, cast(data as blob) from log where data is not null
 union all

@@ -173,20 +173,20 @@ class Arrival:
 async def read_message(message: Message, value_store: ValueStore) -> Arrival:
     """Read the values of a message; if that is impossible, the step that waits for it fails."""
     try:
-        body: dict[str, Any] = decode(value_store.plain(message.body))
+        document: dict[str, Any] = decode(value_store.plain(message.document))
         if message.step_id is None:
-            value = (await value_store.unpack(body["payload"])).get("payload")
-            return Arrival(message.id, None, message.name, value, at=message.at, keyed=bool(body.get("keyed")))
-        if body["state"] == TaskState.COMPLETED:
-            value = await value_store.unpack(body.get("result"))
-            result = value.get("result") if "run_id" in body else value
+            value = (await value_store.unpack(document["payload"])).get("payload")
+            return Arrival(message.id, None, message.name, value, at=message.at, keyed=bool(document.get("keyed")))
+        if document["state"] == TaskState.COMPLETED:
+            value = await value_store.unpack(document.get("result"))
+            result = value.get("result") if "run_id" in document else value
             return Arrival(message.id, message.step_id, None, result, at=message.at)
     except TreadleError as error:
         problem = {"code": error.code, "message": str(error), "state": "failed"}
         return Arrival(message.id, message.step_id, message.name, error=problem, at=message.at)
-    problem = dict(body.get("error") or {})
+    problem = dict(document.get("error") or {})
     problem.pop("traceback", None)
-    return Arrival(message.id, message.step_id, None, error={**problem, "state": body["state"]}, at=message.at)
+    return Arrival(message.id, message.step_id, None, error={**problem, "state": document["state"]}, at=message.at)
 
 
 class Inbox:

@@ -81,7 +81,7 @@ _PROBLEMS = 1000
 
 
 async def verify(session: CommandSession) -> None:
-    """Check that the log explains every row, and that every stored body can be read; list the problems and exit 1 if not."""
+    """Check that the log explains every row, and that every stored document can be read; list the problems and exit 1 if not."""
     async with session.api() as api:
         done = await until_end(session, api.store.verify, lambda part: f"{part.checked} histories checked")
     checked, problems = done.checked, done.problems[:_PROBLEMS]

@@ -25,7 +25,7 @@ from treadle.interfaces.cli.values import moment
 from treadle.model.errors import InvalidInput, InvalidWatcher, TaskNotFound
 from treadle.model.names import ENGINE_LIST, check_name
 from treadle.model.values import Json
-from treadle.model.watchers import DIRECTORY, FILE, SEEN, WatcherBody
+from treadle.model.watchers import DIRECTORY, FILE, SEEN, WatcherDocument
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -65,18 +65,18 @@ async def add_schedule(
 
 def _check_schedule(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
     """Check the options before the database is created."""
-    from treadle.kernel.schedules.options import make_body
+    from treadle.kernel.schedules.options import make_document
 
     check_name(name, "schedule name")
-    engine.schedules.check(make_body(options, engine.kernel.clock.now()))
+    engine.schedules.check(make_document(options, engine.kernel.clock.now()))
 
 
 def _check_name_and_target(name: str, options: Mapping[str, Any]) -> None:
     """Check the name, and that the options name something to start."""
-    from treadle.kernel.schedules.options import make_body
+    from treadle.kernel.schedules.options import make_document
 
     check_name(name, "schedule name")
-    make_body(options, 0)
+    make_document(options, 0)
 
 
 async def _preview_new(session: CommandSession, title: str, value: dict[str, Json], options: Mapping[str, Any]) -> None:
@@ -234,24 +234,24 @@ def _added(watcher: Watcher) -> str:
     return "\n".join(lines)
 
 
-def _check_watcher(engine: Engine, name: str, options: Mapping[str, Any]) -> WatcherBody:
+def _check_watcher(engine: Engine, name: str, options: Mapping[str, Any]) -> WatcherDocument:
     """Check the options."""
-    from treadle.kernel.watchers.service import make_body
+    from treadle.kernel.watchers.service import make_document
 
     check_name(name, "watcher name")
-    body = make_body(options)
-    engine.watchers.check(body)
-    return body
+    document = make_document(options)
+    engine.watchers.check(document)
+    return document
 
 
 def _check_here(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
     """Check the options, and the path if workers are on this machine, before the database is created."""
-    body = _check_watcher(engine, name, options)
-    if body.scan_on == ENGINE_LIST and not engine.kernel.store.url.startswith("postgresql"):
-        place = Path(body.source.place)
-        if body.source.kind == DIRECTORY and not place.is_dir():
+    document = _check_watcher(engine, name, options)
+    if document.scan_on == ENGINE_LIST and not engine.kernel.store.url.startswith("postgresql"):
+        place = Path(document.source.place)
+        if document.source.kind == DIRECTORY and not place.is_dir():
             raise InvalidWatcher(f"There is no directory {place}. Create it first.")
-        if body.source.kind == FILE and not place.parent.is_dir():
+        if document.source.kind == FILE and not place.parent.is_dir():
             raise InvalidWatcher(f"There is no directory {place.parent}. Create it first.")
 
 
@@ -265,14 +265,14 @@ def _try_out(session: CommandSession, name: str, options: Mapping[str, Any]) -> 
             "A dry run scans this machine, not the server's: omit --server (and TREADLE_SERVER).", code="not_over_http"
         )
     engine = Engine("memory://", settings=session.settings)
-    body = _check_watcher(engine, name, options)
-    if body.source.kind == HTTP:
-        names, problem = ([] if fetch(body.source, None, engine.kernel.clock.monotonic).gone else [body.source.place]), None
+    document = _check_watcher(engine, name, options)
+    if document.source.kind == HTTP:
+        names, problem = ([] if fetch(document.source, None, engine.kernel.clock.monotonic).gone else [document.source.place]), None
     else:
-        scan_result = scan(body.source)
+        scan_result = scan(document.source)
         names, problem = [item.name for item in scan_result.found], scan_result.problem
-    started = len(names) if body.existing == NEW else 0
-    counts = f"each would start {body.target.kind} {body.target.name}" if started else "they would count as seen"
+    started = len(names) if document.existing == NEW else 0
+    counts = f"each would start {document.target.kind} {document.target.name}" if started else "they would count as seen"
     value = {"name": name, "dry_run": True, "found": len(names), "names": names[:100], "started": started, "problem": problem}
     message = "\n".join([f"{name} (not added): the first scan would find {len(names)} here; {counts}.", *names[:20]])
     session.show(value, lambda: plain(message if problem is None else f"{message}\n{problem}"))

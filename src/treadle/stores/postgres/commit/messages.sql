@@ -1,12 +1,12 @@
 -- name: put_messages(*rows)
--- Deliver messages ($1 ids, $2 runs, $3 steps, $4 names, $5 bodies) to unfinished runs, each once, and raise the runs'
+-- Deliver messages ($1 ids, $2 runs, $3 steps, $4 names, $5 documents) to unfinished runs, each once, and raise the runs'
 -- versions. Wake the own tasks, if they sleep without an owner, of runs that await no more. A task that is blocked then loses
 -- its slot under its limit. (`is false` prevents the use of the index of sleeping tasks.)
 with inserted as (
-  insert into mail (id, run_id, step_id, name, body, at)
-  select given.id, given.run_id, given.step_id, given.name, given.body, (select treadle_now())
+  insert into mail (id, run_id, step_id, name, document, at)
+  select given.id, given.run_id, given.step_id, given.name, given.document, (select treadle_now())
   from unnest($1::text::uuid[], $2::text::uuid[], $3::text::uuid[], $4::text::text[], $5::text[]) with ordinality
-    as given (id, run_id, step_id, name, body, number)
+    as given (id, run_id, step_id, name, document, number)
   join runs on runs.id = any (array[given.run_id]) and runs.finished_at is null
   order by given.number
   on conflict (id) do nothing

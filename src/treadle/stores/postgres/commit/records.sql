@@ -1,9 +1,9 @@
 -- name: insert_records(records)
 -- Insert records (as JSON) except those whose id exists or whose name a live record has; return the ids of the inserted
 -- ones.
-insert into records (id, namespace, entity, name, state, version, transitions, body, task_id, run_id, root_id, trace_id, created_at,
+insert into records (id, namespace, entity, name, state, version, transitions, document, task_id, run_id, root_id, trace_id, created_at,
   updated_at)
-select id, namespace, entity, name, state, 0, 0, body, task_id, run_id, root_id, trace_id, (select treadle_now()),
+select id, namespace, entity, name, state, 0, 0, document, task_id, run_id, root_id, trace_id, (select treadle_now()),
   (select treadle_now())
 from json_populate_recordset(null::records, $1::text::json)
 on conflict do nothing
@@ -18,12 +18,12 @@ select records.id::text from unnest($1::uuid[]) as given (id) join records on re
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[],
-    $10::uuid[]) as given (id, version, body, transition, from_state, to_state, ended, actor, data, task_id)
+    $10::uuid[]) as given (id, version, document, transition, from_state, to_state, ended, actor, data, task_id)
 ), changed as (
   update records
   set version = records.version + 1,
       transitions = records.transitions + (given.transition is not null)::integer,
-      body = given.body,
+      document = given.document,
       state = coalesce(given.to_state, records.state),
       task_id = coalesce(given.task_id, records.task_id),
       updated_at = (select treadle_now()),

@@ -61,14 +61,14 @@ from moved;
 
 -- name: put_steps(*rows)
 -- Insert or replace steps; a replaced step keeps its inbox.
-insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, body, created_at, updated_at)
+insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, document, created_at, updated_at)
 select given.*, (select treadle_now()), (select treadle_now())
 from unnest($1::text::uuid[], $2::text::uuid[], $3::text::uuid[], $4::text::integer[], $5::text::text[], $6::text::text[],
   $7::text::text[], $8::text::text[], $9::text[])
-  as given (id, run_id, parent_id, ordinal, kind, name, facet, state, body)
+  as given (id, run_id, parent_id, ordinal, kind, name, facet, state, document)
 on conflict (id) do update
 set ordinal = excluded.ordinal, kind = excluded.kind, name = excluded.name, facet = excluded.facet, state = excluded.state,
-  body = excluded.body, updated_at = excluded.updated_at;
+  document = excluded.document, updated_at = excluded.updated_at;
 
 -- name: put_inbox(*rows)
 -- Store the results of steps' tasks in empty inboxes.
@@ -184,20 +184,20 @@ with kept as materialized (
   from unnest($1::text::integer[], $2::text::uuid[], $3::text::integer[], $4::text::text[], $5::text::uuid[], $6::text::uuid[],
     $7::text::uuid[], $8::text::integer[], $9::text::text[], $10::text::text[], $11::text::text[], $12::text::text[],
     $13::text[]) with ordinality
-    as given (unit, task_id, claim_version, owner_id, id, run_id, parent_id, ordinal, kind, name, facet, state, body, number)
+    as given (unit, task_id, claim_version, owner_id, id, run_id, parent_id, ordinal, kind, name, facet, state, document, number)
   join tasks on tasks.id = any (array[given.task_id]) and tasks.claim_version = given.claim_version
     and tasks.owner_id = given.owner_id
   order by tasks.id
   for no key update of tasks
 ), put as (
-  insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, body, created_at, updated_at)
-  select distinct on (id) id, run_id, parent_id, ordinal, kind, name, facet, state, body, (select treadle_now()),
+  insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, document, created_at, updated_at)
+  select distinct on (id) id, run_id, parent_id, ordinal, kind, name, facet, state, document, (select treadle_now()),
     (select treadle_now())
   from kept
   order by id, number desc
   on conflict (id) do update
   set ordinal = excluded.ordinal, kind = excluded.kind, name = excluded.name, facet = excluded.facet, state = excluded.state,
-    body = excluded.body, updated_at = excluded.updated_at
+    document = excluded.document, updated_at = excluded.updated_at
 )
 select unit, blocked_by from kept;
 

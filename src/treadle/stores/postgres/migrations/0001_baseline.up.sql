@@ -422,7 +422,7 @@ create table steps (
   name text not null,
   facet text,
   state text not null,
-  body text not null,
+  document text not null,
   inbox text,
   created_at bigint not null,
   updated_at bigint not null
@@ -484,7 +484,7 @@ create table records (
   state text not null,
   version integer not null,
   transitions integer not null,
-  body text not null,
+  document text not null,
   task_id uuid,
   run_id uuid,
   root_id uuid,
@@ -515,7 +515,7 @@ create table mail (
   run_id uuid not null,
   step_id uuid,
   name text,
-  body text not null,
+  document text not null,
   at bigint not null
 );
 create index mail_run on mail (run_id, seq);

@@ -1,5 +1,5 @@
 -- name: put_messages
--- Deliver messages (id, run, step, name, body) to unfinished runs, each once, and raise the runs' versions, so that concurrent
+-- Deliver messages (id, run, step, name, document) to unfinished runs, each once, and raise the runs' versions, so that concurrent
 -- decisions are made again. Wake the own tasks, if they sleep without an owner, of runs that await no more. A task that is held
 -- then loses its slot under its limit.
 update runs
@@ -20,7 +20,7 @@ where run_id in (
   )
   and step_id is null and claim_version > 0 and owner_id is null and wake_at is not null and state = 'pending'
 returning run_id, queue_id, blocked_by, namespace, coalesce(limit_keys, limit_key);
-insert into mail (id, run_id, step_id, name, body, at)
+insert into mail (id, run_id, step_id, name, document, at)
 select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, :now
 from jsonb_each(:rows) as r
 where exists (select 1 from runs where runs.id = r.value ->> 1 and runs.finished_at is null)

@@ -1,9 +1,9 @@
 -- name: insert_records
 -- Insert records (as JSON) except those whose id exists or whose name a live record has; return the ids of the inserted ones.
-insert into records (id, namespace, entity, name, state, version, transitions, body, task_id, run_id, root_id, trace_id, created_at,
+insert into records (id, namespace, entity, name, state, version, transitions, document, task_id, run_id, root_id, trace_id, created_at,
   updated_at, ended_at)
 select r.value ->> 'id', r.value ->> 'namespace', r.value ->> 'entity', r.value ->> 'name', r.value ->> 'state', 0, 0,
-  r.value ->> 'body', r.value ->> 'task_id', r.value ->> 'run_id', r.value ->> 'root_id', r.value ->> 'trace_id', :now, :now, null
+  r.value ->> 'document', r.value ->> 'task_id', r.value ->> 'run_id', r.value ->> 'root_id', r.value ->> 'trace_id', :now, :now, null
 from jsonb_each(:records) as r
 where true
 on conflict do nothing
@@ -13,7 +13,7 @@ returning id;
 -- Return the ids of the records that exist.
 select r.id from json_each(:ids) as wanted cross join records as r on r.id = wanted.value;
 
--- name: change_records(record_id, version, body, transition, from_state, to_state, ended, actor, data, task_id) as each
+-- name: change_records(record_id, version, document, transition, from_state, to_state, ended, actor, data, task_id) as each
 -- Write the next version of a record, and with a transition the next state and a row in the log; return the number of changed
 -- records.
 update seqs set value = value + (:transition is not null) where name = 'transition';
@@ -24,7 +24,7 @@ select (select value from seqs where name = 'transition'), :now, entity, id, tra
 from records
 where id = :record_id and version = :version and state = coalesce(:from_state, state) and :transition is not null;
 update records
-set version = version + 1, transitions = transitions + (:transition is not null), body = :body, state = coalesce(:to_state, state),
+set version = version + 1, transitions = transitions + (:transition is not null), document = :document, state = coalesce(:to_state, state),
   task_id = coalesce(:task_id, task_id), updated_at = :now, ended_at = iif(:ended, :now, ended_at)
 where id = :record_id and version = :version and state = coalesce(:from_state, state)
 returning 1;

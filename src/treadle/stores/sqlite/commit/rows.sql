@@ -53,14 +53,14 @@ where id = :run_id and state = :from_state;
 
 -- name: put_steps
 -- Insert or replace steps; a replaced step keeps its inbox.
-insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, body, created_at, updated_at)
+insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, document, created_at, updated_at)
 select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, r.value ->> 5, r.value ->> 6, r.value ->> 7,
   r.value ->> 8, :now, :now
 from jsonb_each(:rows) as r
 where true
 on conflict (id) do update
 set ordinal = excluded.ordinal, kind = excluded.kind, name = excluded.name, facet = excluded.facet, state = excluded.state,
-  body = excluded.body, updated_at = excluded.updated_at;
+  document = excluded.document, updated_at = excluded.updated_at;
 
 -- name: put_inbox
 -- Store the results of steps' tasks (step, inbox) in empty inboxes.
@@ -177,14 +177,14 @@ select id from tasks where {sql:to_cancel};
 -- name: put_checkpoints
 -- Store steps (unit, task, claim version, owner, step ...), each under the claim of its unit, if it is held; of a step given twice,
 -- the last one. Return the units and the block reasons of their tasks.
-insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, body, created_at, updated_at)
+insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, document, created_at, updated_at)
 select r.value ->> 4, r.value ->> 5, r.value ->> 6, r.value ->> 7, r.value ->> 8, r.value ->> 9, r.value ->> 10, r.value ->> 11,
   r.value ->> 12, :now, :now
 from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 1
 where t.claim_version = r.value ->> 2 and t.owner_id = r.value ->> 3
 on conflict (id) do update
 set ordinal = excluded.ordinal, kind = excluded.kind, name = excluded.name, facet = excluded.facet, state = excluded.state,
-  body = excluded.body, updated_at = excluded.updated_at;
+  document = excluded.document, updated_at = excluded.updated_at;
 select distinct r.value ->> 0, t.blocked_by
 from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 1
 where t.claim_version = r.value ->> 2 and t.owner_id = r.value ->> 3;

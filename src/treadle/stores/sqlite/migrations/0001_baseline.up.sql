@@ -314,7 +314,7 @@ create table steps (
   name text not null,
   facet text,
   state text not null,
-  body text not null,
+  document text not null,
   inbox text,
   created_at integer not null,
   updated_at integer not null
@@ -375,7 +375,7 @@ create table records (
   state text not null,
   version integer not null,
   transitions integer not null,
-  body text not null,
+  document text not null,
   task_id text,
   run_id text,
   root_id text,
@@ -406,7 +406,7 @@ create table mail (
   run_id text not null,
   step_id text,
   name text,
-  body text not null,
+  document text not null,
   at integer not null
 ) strict;
 create index mail_run on mail (run_id, seq);

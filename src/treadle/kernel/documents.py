@@ -1,4 +1,4 @@
-"""The check of stored bodies (`store verify`): rows whose text cannot be read, page by page, each with its repair.
+"""The check of stored documents (`store verify`): rows whose text cannot be read, page by page, each with its repair.
 
 Texts are read as their users read them, without large values. A text of a codec that this process does not have is skipped.
 """
@@ -11,9 +11,9 @@ from operator import attrgetter, itemgetter
 from types import SimpleNamespace
 from typing import Any
 
-from treadle.kernel.access.requests import RequestBody
-from treadle.kernel.access.sessions import SessionBody
-from treadle.kernel.access.tokens import TokenBody
+from treadle.kernel.access.requests import RequestDocument
+from treadle.kernel.access.sessions import SessionDocument
+from treadle.kernel.access.tokens import TokenDocument
 from treadle.kernel.core import Core
 from treadle.kernel.effects.decide import check_response
 from treadle.kernel.queue.decide import policy_of
@@ -25,13 +25,13 @@ from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.streams import check_entries
-from treadle.model.alerts import AlertBody, AlertRuleBody
+from treadle.model.alerts import AlertDocument, AlertRuleDocument
 from treadle.model.approvals import Approval
-from treadle.model.declarations import DeclarationsBody
+from treadle.model.declarations import DeclarationsDocument
 from treadle.model.errors import TreadleError, UnreadableValue
 from treadle.model.records import Record, ThreadItem
 from treadle.model.runs import Run
-from treadle.model.schedules import ScheduleBody
+from treadle.model.schedules import ScheduleDocument
 from treadle.model.states import (
     ALERT,
     ALERT_RULE,
@@ -51,21 +51,21 @@ from treadle.model.states import (
 )
 from treadle.model.stored import convert, read
 from treadle.model.values import BlobRef, decode, decode_object
-from treadle.model.watchers import Item, WatcherBody
+from treadle.model.watchers import Item, WatcherDocument
 
 RECORDS = sorted(MACHINES.keys() - {TASK.entity, RUN.entity, STEP.entity})
 PARTS = (TASK.entity, RUN.entity, *RECORDS, "rest")
 
 _TEXT_LIMIT = 300
 _KINDS: dict[str, Any] = {
-    SCHEDULE.entity: ScheduleBody,
-    WATCHER.entity: WatcherBody,
-    ALERT_RULE.entity: AlertRuleBody,
-    ALERT.entity: AlertBody,
-    TOKEN.entity: TokenBody,
-    SESSION.entity: SessionBody,
-    REQUEST.entity: RequestBody,
-    DECLARATIONS.entity: DeclarationsBody,
+    SCHEDULE.entity: ScheduleDocument,
+    WATCHER.entity: WatcherDocument,
+    ALERT_RULE.entity: AlertRuleDocument,
+    ALERT.entity: AlertDocument,
+    TOKEN.entity: TokenDocument,
+    SESSION.entity: SessionDocument,
+    REQUEST.entity: RequestDocument,
+    DECLARATIONS.entity: DeclarationsDocument,
 }
 _ITEMS: dict[str, Any] = {WATCHER.entity: Item, THREAD.entity: ThreadItem}
 _REPAIRS = {
@@ -93,32 +93,32 @@ _REPAIRS = {
 Problems = list[str]
 Checked = tuple[str, str, str, Any]
 """A row to check: its table, the entity that it belongs to, its description, and the row."""
-Reader = Callable[["Bodies", Any, str], object]
+Reader = Callable[["Documents", Any, str], object]
 """Reads a plain text of a row as its users do; raises `UnreadableValue`."""
 
 
-def _object(bodies: Bodies, row: object, text: str) -> object:
-    return bodies.value_store.unfold(text)
+def _object(documents: Documents, row: object, text: str) -> object:
+    return documents.value_store.unfold(text)
 
 
-def _error(bodies: Bodies, row: object, text: str) -> object:
+def _error(documents: Documents, row: object, text: str) -> object:
     error = decode_object(text)
     if not all(isinstance(error.get(name), str | None) for name in ("code", "message")):
         raise UnreadableValue("Its code or message is not text. It is damaged.")
     return error
 
 
-def _body(bodies: Bodies, record: Record, text: str) -> object:
+def _document(documents: Documents, record: Record, text: str) -> object:
     if (kind := _KINDS.get(record.entity)) is not None:
         return read(kind, text)
-    body = bodies.value_store.unfold(text)
-    if record.entity == APPROVAL.entity and not any(isinstance(value, BlobRef) for value in body.values()):
-        convert(Approval, body)
-    return body
+    document = documents.value_store.unfold(text)
+    if record.entity == APPROVAL.entity and not any(isinstance(value, BlobRef) for value in document.values()):
+        convert(Approval, document)
+    return document
 
 
 _BY_STORE = "the store reads it with the row, which then carries the reason"
-_FLOW: Reader = lambda bodies, flow, _: bodies.flows.check(flow)  # noqa: E731
+_FLOW: Reader = lambda documents, flow, _: documents.flows.check(flow)  # noqa: E731
 
 TEXTS: dict[str, dict[str, Reader | str]] = {
     "tasks": {
@@ -126,25 +126,25 @@ TEXTS: dict[str, dict[str, Reader | str]] = {
         "result": _object,
         "progress": _object,
         "error": _error,
-        "policy": lambda bodies, task, text: policy_of(task),
-        "checkpoint": lambda bodies, task, text: decode(text),
+        "policy": lambda documents, task, text: policy_of(task),
+        "checkpoint": lambda documents, task, text: decode(text),
         "baggage": _object,
     },
     "runs": {"inputs": _object, "outputs": _object, "error": _error, "baggage": _object},
     "steps": {
-        "body": lambda bodies, step, text: load_step(step, bodies.value_store),
-        "inbox": lambda bodies, step, text: inbox_event(step.id, text, bodies.value_store),
+        "document": lambda documents, step, text: load_step(step, documents.value_store),
+        "inbox": lambda documents, step, text: inbox_event(step.id, text, documents.value_store),
         "state": "a word, which is shown as it is",
     },
-    "mail": {"body": _object},
-    "records": {"body": _body},
-    "record_items": {"value": lambda bodies, item, text: read(_ITEMS[item.entity], text)},
-    "log": {"data": lambda bodies, transition, text: decode_object(text)},
+    "mail": {"document": _object},
+    "records": {"document": _document},
+    "record_items": {"value": lambda documents, item, text: read(_ITEMS[item.entity], text)},
+    "log": {"data": lambda documents, transition, text: decode_object(text)},
     "idempotency_outcomes": {
-        "response": lambda bodies, outcome, text: check_response(outcome, bodies.value_store.unfold(text)),
-        "details": lambda bodies, outcome, text: decode_object(text),
+        "response": lambda documents, outcome, text: check_response(outcome, documents.value_store.unfold(text)),
+        "details": lambda documents, outcome, text: decode_object(text),
     },
-    "stream_chunks": {"entries": lambda bodies, chunk, text: check_entries(chunk, decode(text))},
+    "stream_chunks": {"entries": lambda documents, chunk, text: check_entries(chunk, decode(text))},
     "flows": {"program": _FLOW, "sources": "read together with the program"},
     "handler_registrations": {"requirements": _BY_STORE, "metadata": _BY_STORE},
     "servers": {**dict.fromkeys(("handlers", "task_lists", "topics", "counts"), _BY_STORE), "error": _error},
@@ -154,8 +154,8 @@ TEXTS: dict[str, dict[str, Reader | str]] = {
 """Every column that holds JSON, by table (finished tasks have those of tasks): its reader, or why none reads it here."""
 
 
-class Bodies:
-    """The stored bodies of one namespace."""
+class Documents:
+    """The stored documents of one namespace."""
 
     def __init__(self, core: Core, store: Store, flows: Flows) -> None:
         """`store` is the store itself, without the codec."""
