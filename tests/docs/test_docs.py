@@ -205,6 +205,10 @@ def test_every_page_is_found_from_the_readme_or_the_index():
     assert lost == []
 
 
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 700
+
+
 # --- snippets work ---
 
 
