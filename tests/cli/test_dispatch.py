@@ -14,7 +14,7 @@ ISSUE = Path(__file__).parents[2] / "examples/dispatch/issue.json"
 def test_jobs_are_enqueued_shown_and_canceled(treadle: Treadle):
     job = treadle.json("dispatch", "enqueue", f"@{ISSUE}", "--metadata", '{"by": "ada"}')
     assert (job["status"], job["issue"]["number"], job["metadata"]) == ("pending", 17, {"by": "ada"})
-    assert "weavers/loom#17" in treadle("dispatch", "list", "--status", "pending").out
+    assert "weavers/loom#17" in treadle("dispatch", "list", "--state", "pending").out
     assert "The shuttle gets stuck" in treadle("dispatch", "show", job["id"]).out
     assert "No lines." in treadle("dispatch", "logs", job["id"]).out
     assert treadle.json("dispatch", "cancel", job["id"], "--reason", "solved")["status"] == "canceled"

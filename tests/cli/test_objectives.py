@@ -68,7 +68,7 @@ def test_an_objective_is_added_listed_edited_approved_and_blocked(treadle: Tread
         "DONE": 0,
     }
     assert all(word in treadle("objectives", "board").out for word in ("TODO 1", "DONE 0", "Do that"))
-    assert treadle.json("objectives", "list", "--status", "DONE")["objectives"] == []
+    assert treadle.json("objectives", "list", "--state", "DONE")["objectives"] == []
     assert treadle.json("objectives", "claims") == {"claims": []}
 
 

@@ -68,7 +68,7 @@ async def test_specialist_returning_render_event_does_not_create_record(stage: S
     assert (task.state, decode(task.result)) == ("completed", {"url": "a.png"})
     assert await stage.no_record()
     (produced,) = await stage.engine.kernel.store.records.list_matching(RecordFilter("render_event"), 10)
-    assert (produced.task_id, decode(produced.body)) == (task_id, {"url": "a.png"})
+    assert (produced.task_id, decode(produced.document)) == (task_id, {"url": "a.png"})
 
 
 async def test_specialist_returning_none_does_not_create_record(stage: Stage) -> None:

@@ -6,13 +6,10 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
-
 from docs import recording
 from treadle import Engine
 
 
-@pytest.mark.timeout(120)
 async def test_the_recorded_run_is_killed_and_continues_after_its_last_step(tmp_path: Path) -> None:
     lines = await recording.record(tmp_path)
     texts = [line.text for line in lines]

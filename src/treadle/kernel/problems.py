@@ -198,7 +198,7 @@ _COUNTED = {
     "objectives_blocked": (
         "objective",
         "{} blocked",
-        "`treadle objectives list --status BLOCKED` lists them, `treadle objectives unblock ID` continues one",
+        "`treadle objectives list --state BLOCKED` lists them, `treadle objectives unblock ID` continues one",
     ),
 }
 """Problems that only count something: the noun, the text and the remedy."""

@@ -52,6 +52,26 @@ REPEATS = (
 )
 """The commands that continue or repeat work: each with its situation and its effect; also a page of the documentation."""
 
+FREQUENT = (
+    ("init", "write a small project with a test, in this folder or a new one"),
+    ("dev", "run the project with its dashboard; reload it when a file changes"),
+    ("up", "run it in production: a worker, the server, the dashboard"),
+    ("enqueue", "store a task; it is durable when this returns"),
+    ("runs", "list, show, retry, fork and cancel runs"),
+    ("why", "explain in one line why a task or run waits, or failed"),
+)
+SECTIONS = {
+    "Project": "init dev demo up serve worker runner declare doctor completion",
+    "Tasks": "enqueue tasks handlers lists dlq approvals external effects",
+    "Runs": "runs functions signal query update stream",
+    "Workflows": "run submit flows compile fmt fix graph lsp",
+    "Triggers": "schedules watchers alerts",
+    "Agents": "objectives dispatch mcp skill",
+    "Observe": "status why trace events audit workers top",
+    "Store": "store namespaces token recover import",
+}
+"""All commands, by the section of the help that names them."""
+
 COMMANDS: tuple[Leaf | Branch, ...] = (
     Leaf(
         "demo",
@@ -297,6 +317,26 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
         ctx.exit()
 
 
+def _overview() -> str:
+    """The help of `treadle` itself, on one screen of 24 lines and 80 columns."""
+    return "\n".join(
+        (
+            "Usage: treadle [OPTIONS] COMMAND [ARGS]...    (treadle COMMAND -h explains one)",
+            "",
+            "Most used:",
+            *(f"  {name:<9}{text}" for name, text in FREQUENT),
+            "",
+            "All commands:",
+            *(f"  {title:<11}{names}" for title, names in SECTIONS.items()),
+            "",
+            "Options: --store URL, --namespace NAME, --json, -v, --server URL, --token SECRET",
+            "         (before or after the command), --version, -h",
+            "Exit codes: 0 done, 1 failed, 2 bad usage, 3 not found, 4 store unusable,",
+            "            5 refused, 6 wait timed out, 70 bug in Treadle, 130 interrupted",
+        )
+    )
+
+
 @cache
 def make_app() -> Group:
     """Build the command line; a command's module is imported when the command is used."""
@@ -308,7 +348,8 @@ def make_app() -> Group:
         name="treadle",
         params=[*common_options(environment=True), version],
         help="Treadle: a durable work engine for agents and long-running jobs.",
-        context_settings={"show_default": True, "max_content_width": 120},
+        overview=_overview(),
+        context_settings={"show_default": True, "max_content_width": 120, "help_option_names": ["-h", "--help"]},
     )
 
 

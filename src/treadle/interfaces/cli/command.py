@@ -19,7 +19,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import click
 from click.exceptions import Exit
 
-from treadle.interfaces.cli.messages import BAD_INPUT, EXIT_CODES
+from treadle.interfaces.cli.messages import BAD_INPUT
 
 COMMON = "Common options"
 _EMPTY = inspect.Parameter.empty
@@ -169,6 +169,9 @@ class Command(click.Command):
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write usage, text and sections."""
+        if isinstance(self, Group) and self.overview:
+            formatter.write(self.overview)
+            return
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
@@ -180,8 +183,6 @@ class Command(click.Command):
         if isinstance(self, Group):
             sections["Commands"] = list(self.summaries())
             sections["Which one"] = list(self.guide)
-        if ctx.parent is None:
-            sections["Exit codes"] = [(str(code), meaning) for code, meaning in EXIT_CODES.items()]
         for title, rows in sections.items():
             if rows:
                 with formatter.section(title):
@@ -227,9 +228,12 @@ def leaves(table: Sequence[Leaf | Branch], before: str = "") -> Iterator[tuple[s
 class Group(Command, click.Group):
     """A group that imports only the chosen command."""
 
-    def __init__(self, table: Sequence[Leaf | Branch], guide: Sequence[tuple[str, str]] = (), **settings: Any) -> None:
+    def __init__(
+        self, table: Sequence[Leaf | Branch], guide: Sequence[tuple[str, str]] = (), overview: str = "", **settings: Any
+    ) -> None:
+        """`overview` is the whole help, in place of one made from the table."""
         super().__init__(**settings)
-        self.guide = guide
+        self.guide, self.overview = guide, overview
         self.table = {entry.name: entry for entry in table}
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -22,6 +22,7 @@ _NAMES = {
     "task_id": "--task",
     "run_id": "--run",
     "root_id": "--root",
+    "status": "--state",
     "error_code": "--code",
     "changes": "--on",
     "hashing": "--hash/--no-hash",
