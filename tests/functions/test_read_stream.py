@@ -195,12 +195,12 @@ async def test_cancelling_a_waiting_reader_ends_it() -> None:
 # refusals
 
 
-async def test_a_stream_of_nothing_is_a_failed_step_in_every_replay() -> None:
+async def test_a_stream_of_a_missing_task_is_a_failed_step_in_every_replay() -> None:
     async with function_scene() as scene:
         caught: list[BaseException] = []
 
         @scene.engine.function("read")
-        async def read_nothing(payload: dict[str, Any], ctx: FunctionContext) -> str:
+        async def read_missing(payload: dict[str, Any], ctx: FunctionContext) -> str:
             with pytest.raises(StepFailed) as error:
                 await anext(ctx.read_stream(payload["work"], "tokens"))
             caught.append(error.value)
