@@ -91,8 +91,8 @@ class StreamReads(Service):
         """Put a message for the step into the inbox of a run, as soon as there is an entry from the offset on, or at the end."""
         async with aclosing(self.follow(work, name, offset=offset)) as entries:
             await anext(entries, None)
-        body = self._value_store.encode_text(encode({"state": TaskState.COMPLETED}))
-        message = Message(id=derived_id(step_id, f"stream/{offset}"), run_id=run_id, step_id=step_id, body=body)
+        document = self._value_store.encode_text(encode({"state": TaskState.COMPLETED}))
+        message = Message(id=derived_id(step_id, f"stream/{offset}"), run_id=run_id, step_id=step_id, document=document)
         await self._committer.submit(Unit(run=RunGuard(run_id, None, live=True), rows=(PutMessage(message),)))
 
     async def _read(self, owner: _Owner, name: str, offset: int, limit: int) -> StreamPage:
