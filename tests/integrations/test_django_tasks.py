@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import django
@@ -19,6 +20,7 @@ import psycopg
 import pytest
 from django.apps import apps
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from tests.limits import BOUND
 
 from treadle.integrations.processes import close_engines
@@ -42,7 +44,7 @@ except ImportError:  # before Django 6
     from django_tasks.exceptions import TaskResultDoesNotExist, TaskResultMismatch
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
-from treadle.integrations.django import TreadleBackend, get_engine
+from treadle.integrations.django import TreadleBackend, dashboard_url, get_engine
 
 Status = framework.TaskResultStatus
 
@@ -290,3 +292,10 @@ async def test_a_task_is_enqueued_in_the_transaction_of_the_project(postgres_ser
     finally:
         del connections.settings["project"]
         get_engine.cache_clear()
+
+
+def test_a_result_has_an_address_in_the_dashboard() -> None:
+    with override_settings(TREADLE={"DASHBOARD": "https://jobs.example.com/"}):
+        assert dashboard_url("0198") == dashboard_url(SimpleNamespace(id="0198")) == "https://jobs.example.com/go/0198"
+    with override_settings(TREADLE={}), pytest.raises(ImproperlyConfigured, match="DASHBOARD"):
+        dashboard_url("0198")

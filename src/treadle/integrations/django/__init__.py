@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from treadle.integrations.django.backend import TreadleBackend
 
 try:
-    from treadle.integrations.django.engine import Engines, enqueue, enqueue_on_commit, get_engine, waiting, within
+    from treadle.integrations.django.engine import Engines, dashboard_url, enqueue, enqueue_on_commit, get_engine, waiting, within
 except ImportError as error:
     raise missing("django", error) from error
 
@@ -35,7 +35,7 @@ except ImportError as error:
 engine = Engines()
 """The project's engine, made from the settings when it is first used; it has the methods of `treadle.Engine`."""
 
-__all__ = ["TreadleBackend", "engine", "enqueue", "enqueue_on_commit", "get_engine", "waiting", "within"]
+__all__ = ["TreadleBackend", "dashboard_url", "engine", "enqueue", "enqueue_on_commit", "get_engine", "waiting", "within"]
 
 
 def __getattr__(name: str) -> Any:

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from treadle.engine.handles import Handle
     from treadle.engine.sync import BlockingEngine
     from treadle.engine.within import BlockingWithin
+    from treadle.model.ids import Ref
     from treadle.model.values import Json
 
 H = TypeVar("H", bound=Callable[..., Any])
 
-_KEYS = {"STORE", "DATABASE", "SCHEMA", "NOTIFY"}
+_KEYS = {"STORE", "DATABASE", "SCHEMA", "NOTIFY", "DASHBOARD"}
 
 
 def _given() -> Mapping[str, Any]:
@@ -109,6 +110,13 @@ def enqueue_on_commit(name: str, payload: Mapping[str, Json] | None = None, *, u
     A crash between the commit and this call loses the task: prefer `enqueue` where the store is in the same database.
     """
     transaction.on_commit(lambda: waiting().enqueue(name, payload, **options), using=using or _alias())
+
+
+def dashboard_url(work: Ref) -> str:
+    """Return the page of a task, a run or a `TaskResult` in the dashboard at `TREADLE["DASHBOARD"]`, for links in the admin."""
+    if "DASHBOARD" not in _given():
+        raise ImproperlyConfigured("Set TREADLE = {'DASHBOARD': 'https://...'}, the address of `treadle serve`.")
+    return f"{_given()['DASHBOARD'].rstrip('/')}/go/{work if isinstance(work, str) else work.id}"
 
 
 def waiting() -> BlockingEngine:
