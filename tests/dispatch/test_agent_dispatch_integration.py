@@ -297,7 +297,8 @@ async def test_jobs_of_a_coordinator_that_was_killed_are_free_before_their_lease
         with a_process("dequeue", url, *kernel) as process:
             assert await told(process) == [task_id, "doomed"]
             ends_at = (await engine.kernel.reads.get_task(task_id)).wake_at
-            for pid in (process.pid, *sidecars_of(process.pid)):
+            process.send_signal(signal.SIGSTOP)  # neither of them sees the end of the other
+            for pid in (*sidecars_of(process.pid), process.pid):
                 os.kill(int(pid), signal.SIGKILL)
             process.wait()
 

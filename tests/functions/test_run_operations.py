@@ -661,3 +661,57 @@ async def test_steps_of_functions_are_shown_like_those_of_workflows(scene: Scene
     assert rows[2].error.message == "broken"
     run = await scene.engine.kernel.runs.get_run(started.id)
     assert run.failed_step_id == rows[2].id
+
+
+@pytest.mark.parametrize("child_fails", ["never", "before its parent", "after its parent"])
+@pytest.mark.parametrize("warm", [COLD, WARM])
+@pytest.mark.parametrize("operation", ["retry", "reopen"])
+async def test_a_run_that_continues_receives_the_ends_of_children_that_it_had_not_seen(
+    scene: Scene, warm: int, child_fails: str, operation: str
+):
+    """They came while it was not live, or just before it failed; a child that failed is retried."""
+    broken, is_early = True, child_fails == "before its parent"
+
+    async def child_step() -> str:
+        if broken and child_fails != "never":
+            raise ValueError("broken")
+        return "child"
+
+    async def own_step() -> str:
+        if broken:
+            raise ValueError("broken")
+        return "own"
+
+    @scene.engine.function("child")
+    async def child(payload: dict[str, Any], ctx: Any) -> Any:
+        if not is_early:
+            await ctx.wait_for("go")
+        return await ctx.step(child_step)
+
+    @scene.engine.function("f")
+    async def function(payload: dict[str, Any], ctx: Any) -> Any:
+        started = await ctx.start("child", on_parent_close="abandon")
+        if is_early or operation == "reopen":
+            await ctx.wait_for("go")
+        return [await ctx.step(own_step), await started.result()]
+
+    started = await scene.engine.start_function("f")
+    process = scene.process(warm=warm)
+    await process.quiet()
+    (child_run,) = [run for run in (await scene.engine.runs.list()).runs if run.workflow == "child"]
+    if operation == "reopen":
+        await scene.engine.runs.cancel(started.id)
+    elif is_early:
+        await scene.engine.runs.signal(started.id, "go")
+    await process.quiet()
+    if not is_early:
+        await scene.engine.runs.signal(child_run.id, "go")
+        await process.quiet()
+    broken = False
+    await getattr(scene.engine.runs, operation)(started.id)
+    await process.quiet()
+    if operation == "reopen":
+        await scene.engine.runs.signal(started.id, "go")
+        await process.quiet()
+    assert await scene.engine.run_result(started) == ["own", "child"]
+    assert (await scene.engine.kernel.verify()).problems == ()

@@ -104,7 +104,7 @@ def _name(poison: Poison, row_id: str) -> str:  # noqa: F811
 
 COMMANDS = {
     "status": "",
-    "servers": "",
+    "workers": "",
     "events": "--limit 100",
     "why": "task_id",
     "tasks list": "",

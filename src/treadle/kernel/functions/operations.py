@@ -53,6 +53,7 @@ from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import current_run, kept_tags
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.records import TakeMessages
 from treadle.kernel.store.units import (
     BlockRun,
     Dismiss,
@@ -237,7 +238,7 @@ class FunctionRuns(Service):
 
         The steps are those that the run's error was raised from. An error of which that is not known may be about failures that the
         code has collected: all failed steps are repeated, and everything after them. A child run that failed is retried as well,
-        so that its completed steps are kept.
+        so that its completed steps are kept, and the ends of others, which came while the run was not live, are delivered.
         """
         run = await self.functions.get_current(run_id)
         if run.state != RunState.FAILED:
@@ -253,7 +254,10 @@ class FunctionRuns(Service):
             raise Refused(
                 f"The step {failed[0].name} is {failed[0].state}, not failed; repeat it in a new run with `treadle runs fork`."
             )
-        awaited = {step.of: await self._find_child(step) for step in failed if step.kind == RESULT}
+        observed = {step.of for step in recorded if step.kind == RESULT and is_finished(step)}
+        unobserved = [step for step in recorded if step.kind == START and step.id not in observed]
+        awaited = {step.id: await self._find_child(step) for step in unobserved}
+        awaited |= {step.of or step.id: await self._find_child(step) for step in failed if step.kind == RESULT}
         again = [
             step
             for step in recorded
@@ -269,16 +273,11 @@ class FunctionRuns(Service):
         if again:
             rows.append(PutSteps(run.id, voided(again, run.id, self._value_store), 0))
         rows.append(RunTransition(run.id, "retry", run.state, RunState.RUNNING, actor=actor))
-        for child in children:
-            rows += self._end_of(child)
-        retried = await self._redrive(run, task, actor, rows)
-        for child in children:  # after the run, which receives their ends only while it is live
-            await self._continue_child(child, actor)
-        return retried
+        return await self._redrive(run, task, actor, rows, children)
 
-    async def _find_child(self, result: Recorded) -> Run | None:
-        """Return the child run that a step awaits, if it can still complete, or has; others are started anew."""
-        child = await self._store.runs.find(result.task_id or "")
+    async def _find_child(self, step: Recorded) -> Run | None:
+        """Return the child run that a step starts or awaits, if it can still complete, or has; others are started anew."""
+        child = await self._store.runs.find(step.task_id or "")
         child = None if child is None else await current_run(self._store, child)
         if child is None or child.state == RunState.CANCELED:
             return None
@@ -318,18 +317,28 @@ class FunctionRuns(Service):
         lost = {child.id for child in runs} | {ended.id for ended in tasks if ended.state == TaskState.CANCELED}
         again = [step for step in (*open_steps, *starts) if step.task_id in lost]
         rows: list[Row] = [RunTransition(run.id, "reopen", run.state, RunState.RUNNING, actor=actor)]
+        children = [await self._find_child(step) for step in starts if step not in again]
         if again:
             rows.append(PutSteps(run.id, voided(again, run.id, self._value_store), 0))
-        return await self._redrive(run, task, actor, rows)
+        return await self._redrive(run, task, actor, rows, [child for child in children if child is not None])
 
-    async def _redrive(self, run: Run, task: Task, actor: str, rows: Sequence[Row]) -> Run:
-        """Make the run's finished task live again, in one commit with the rows."""
+    async def _redrive(self, run: Run, task: Task, actor: str, rows: list[Row], children: Sequence[Run]) -> Run:
+        """Make the run's finished task live again, in one commit with the rows; its failed children are retried.
+
+        A run receives the ends of its children only while it is live, so those that have completed are delivered again.
+        """
+        if failed := tuple(child.id for child in children if child.state == RunState.FAILED):
+            rows.append(TakeMessages(run.id, failed))
+        for child in children:
+            rows += self._end_of(child)
         unit = Unit(Seen.of(task), Redrive("requeue", actor), run=RunGuard(run.id, None), rows=tuple(rows))
         failpoint("operate.before_commit")
         answer = await self._committer.submit(unit, self._patience)
         failpoint("operate.after_commit")
         if answer.verdict is not Verdict.DONE:
             raise Refused(f"Another change to the run {run.id} came first; nothing was changed. Try again.")
+        for child in children:  # some may have ended before the commit
+            await self._continue_child(child, actor)
         return await self.functions.get(run.id)
 
     async def rerun(self, run: Run, payload: Mapping[str, Json], *, actor: str | None = None) -> str:
