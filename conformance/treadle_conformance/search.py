@@ -158,6 +158,11 @@ async def test_tasks_are_found_by_tags_and_words_whether_live_or_finished(store:
         return sorted(ids.index(task.id) for task in (await search.list_tasks(where)).records)
 
     assert (await found("tag.customer = acme"), await found("tag.customer = b")) == ([1], [0])
+    assert (await found("tag = acme"), await found("tag in (2, x)"), await found("tag = 2 and tag = acme")) == ([1], [0], [])
+    assert await found("not tag = b") == [1, 2]
+    assert await store.search.list_tag_keys("task", DEFAULT_NAMESPACE, 10) == ["customer", "tries"]
+    assert await store.search.list_tag_keys("task", DEFAULT_NAMESPACE, 1) == ["customer"]
+    assert await store.search.list_tag_keys("run", DEFAULT_NAMESPACE, 10) == []
     assert (await found("tag.tries = 2"), await found('error ~ "full disk"')) == ([0], [0])
     assert await found("not tag.customer exists") == [2]
     assert await found("state = failed or not tag.customer exists") == [0, 2]

@@ -122,6 +122,8 @@ async def check_reads(connection: PostgresConnection) -> None:
     span = ("'default'", "'run'", "4611686018427387904", newest, "0")
     plan = await explain(connection, "search.sql", "list_tagged", *span, "'customer'", "'s7'", "50")
     assert plan.indexes("tags") == {"tags_value"}
+    plan = await explain(connection, "search.sql", "list_tag_keys", "'default'", "'run'", "50")
+    assert plan.indexes("tags") == {"tags_value"}
     plan.reads_few_rows(BATCH)
     plan = await explain(connection, "runs.sql", "list_failed_runs", "'default'", "0", "50", "4611686018427387904", newest)
     assert plan.indexes("runs") == {"runs_failed"}

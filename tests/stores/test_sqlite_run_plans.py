@@ -82,6 +82,7 @@ INDEXES: dict[str, dict[str, set[str]]] = {
     "search": {
         "list_tags": set(),
         "list_tagged": {"tags_value"},
+        "list_tag_keys": {"tags_value"},
         "list_with_words": set(),
         "list_failing_tasks": {"tasks_error"},
         "list_run_names": {"runs_workflow"},

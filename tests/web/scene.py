@@ -135,6 +135,8 @@ class Scene:
             "server": f"/servers/{of['server']}",
             "events": "/events",
             "audit": "/audit",
+            "find": "/find?q=shop",
+            "find-nothing": "/find?q=nothing+like+this",
             "settings": "/settings",
             "settings-retention": "/settings/retention",
             "settings-store": "/settings/store",

@@ -312,4 +312,4 @@ async def test_every_page_belongs_to_a_place(scene: Scene):
     routes = make_site(make_app(scene.engine, open_access=True)).routes
     for route in routes:
         is_located = locate(route.path.replace("{", "").replace("}", ""), QueryParams()) is not None
-        assert is_located == (route.path.partition("/{")[0] not in ("/login", "/go", "/limits")), route.path
+        assert is_located == (route.path.partition("/{")[0] not in ("/login", "/go", "/limits", "/find")), route.path

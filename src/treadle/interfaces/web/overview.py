@@ -31,7 +31,7 @@ class Hour:
     longest_for: int
 
 
-async def _page_of(service: Operations, value: str) -> str:
+async def page_of(service: Operations, value: str) -> str:
     """The path of the page of the record with this id; raises `NotFound` (`no_such_page`)."""
     getters: tuple[tuple[str, Callable[[str], Awaitable[object]]], ...] = (
         ("runs", service.runs.get),
@@ -56,7 +56,7 @@ async def _page_of(service: Operations, value: str) -> str:
 @page("/go/{value}")
 async def go(visit: Visit) -> Response:
     """The page of the record with an id that a message names."""
-    return RedirectResponse(await _page_of(visit.api, parse_id(visit.path["value"], "id")), 303)
+    return RedirectResponse(await page_of(visit.api, parse_id(visit.path["value"], "id")), 303)
 
 
 @page("/")

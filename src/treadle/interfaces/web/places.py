@@ -86,6 +86,20 @@ PLACES = (
     ),
 )
 
+ACTIONS = (
+    Tab("/flows", "Start a workflow or a function"),
+    Tab("/tasks/new", "New task", scope=Scope.ENQUEUE),
+    Tab("/schedules/new", "New schedule", scope=Scope.OPERATE),
+    Tab("/watchers", "New watcher", scope=Scope.OPERATE),
+    Tab("/editor", "New flow"),
+    Tab("/handlers/new", "Register a handler", scope=Scope.REGISTER),
+    Tab("/lists", "Pause a queue, set a limit", scope=Scope.OPERATE),
+    Tab("/dead-letters", "Retry dead letters", scope=Scope.OPERATE),
+    Tab("/settings", "Create a token", scope=Scope.ADMIN),
+    Tab("/settings/retention", "Prune finished work", scope=Scope.OPERATE),
+)
+"""Pages with forms, by what they do, for the search."""
+
 
 def locate(path: str, query: QueryParams) -> tuple[Place, Tab, bool] | None:
     """The place and the tab of a page, and whether it is the tab's own page; None for a page of no place, such as the login."""

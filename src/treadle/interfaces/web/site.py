@@ -61,6 +61,7 @@ _MODULES = (
     "audit",
     "dead_letters",
     "external_jobs",
+    "find",
     "flows",
     "handlers",
     "lists",

@@ -68,6 +68,8 @@ def matches(query: Query, subject: Subject, now: int) -> bool:
             return all(results) if op == "and" else any(results)
         case Condition(where, "exists"):
             return _find(where, subject) is not _MISSING
+        case Condition(Field("tag", ()), _, values):
+            return any(_compare_tag(stored, "=", wanted, now) for stored in subject.tags.values() for wanted in values)
         case Condition(where, op, values):
             value = _find(where, subject)
             return any(_compare(where, value, "=" if op == "in" else op, wanted, now) for wanted in values)
@@ -176,6 +178,7 @@ class SearchPlan:
     keys: tuple[str, ...] = ("",)
     """Query of the text index, values of the tag, states, names; one of them for `prefix`."""
     tag: str = ""
+    """The key of the tag; empty for any key."""
     after: int | None = None
     before: int | None = None
     states: tuple[str, ...] = ()
@@ -221,7 +224,7 @@ def _add(plans: dict[str, SearchPlan], root: str, path: tuple[str | int, ...], v
     if root == "tag":
         stored = tuple(dict.fromkeys(tag for value in values if (tag := stored_tag(value, now)) is not None))
         if not any(isinstance(value, Prefix) for value in values):
-            plans.setdefault("tag", SearchPlan("tag", stored, str(path[0])))
+            plans.setdefault("tag", SearchPlan("tag", stored, str(path[0]) if path else ""))
     elif root == "run" and len(texts) == len(set(values)):
         plans.setdefault("run", SearchPlan("run", tuple(filter(is_canonical, texts))))
     elif root == "activity":

@@ -6,6 +6,7 @@
     condition := FIELD OP VALUE | FIELD ["not"] "in" "(" VALUE ("," VALUE)* ")" | FIELD "exists"
     OP        := "=" | "!=" | "<" | "<=" | ">" | ">=" | "~"
     FIELD     := state | activity | name | kind | list | id | run | created | finished | error | tag.KEY | input.PATH | output.PATH
+                 | tag (any tag; only with "=" and in)
     VALUE     := "text" | word | prefix* | 12.5 | true | false | null | 2026-11-01 | 2d ago
 
 `parse` returns a tree of `Condition` and `QueryGroup`; `print_query` is its inverse. `kernel.search.match`
@@ -274,6 +275,8 @@ class _Parser:
         low = _ALIASES.get(low, low)
         if low in _DEEP and rest:
             return Field(low, self._path(low, rest, token))
+        if low == "tag" and token.text == root and self._peek().text.lower() in ("=", "==", "in"):
+            return Field(low)
         if low in _PLAIN and not rest:
             if low == "run" and not self._tasks:
                 raise self._error("a run has no field run; use id.", token.at)

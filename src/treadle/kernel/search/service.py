@@ -27,6 +27,8 @@ from treadle.model.values import Json, decode_error
 ROWS_LIMIT = 5_000
 VALUES_LIMIT = 1_000
 RUNS_LIMIT = 10_000
+TAG_KEYS_LIMIT = 50
+"""With more keys of tags, a tag with any key is not found by the index, but among the newest records."""
 _BATCH = 1000
 _FIRST_BATCH = 100
 _SHARE = 20
@@ -193,7 +195,12 @@ class _Source(Generic[T]):
         runs = self.entity == "run"
         match chosen.by:
             case "tag":
-                return [self._indexed(self.search.list_tagged, chosen.tag, key, states=chosen.states) for key in chosen.keys]
+                limit = TAG_KEYS_LIMIT + 1
+                keys = [chosen.tag] if chosen.tag else await self.search.list_tag_keys(self.entity, self.namespace, limit)
+                pairs = [(key, value) for key in keys for value in chosen.keys]
+                if len(keys) == limit:
+                    return [self._listed()]
+                return [self._indexed(self.search.list_tagged, *pair, states=chosen.states) for pair in pairs]
             case "words":
                 with_words = self._indexed(self.search.list_with_words, chosen.keys[0].split(), states=chosen.states)
                 return [with_words] if runs else [with_words, self._indexed(self.search.list_failing_tasks)]

@@ -333,6 +333,10 @@ class SearchStore(ReadPort):
         """Return up to `limit` runs or tasks of the span with that tag, newest first."""
         return places(await self._database.fetch("list_tagged", **values_of(span), key=key, value=value, limit=max(limit, 0)))
 
+    async def list_tag_keys(self, entity: str, namespace: str, limit: int) -> list[str]:
+        """Return up to `limit` keys of the tags of runs or tasks, in alphabetical order."""
+        return await self._list_ids("list_tag_keys", entity=entity, namespace=namespace, limit=limit)
+
     async def list_with_words(self, span: ScanRange, words: Sequence[str], limit: int) -> list[Place]:
         """Return at least `limit` runs, or ended tasks, of the span whose error has all these words, newest first.
 

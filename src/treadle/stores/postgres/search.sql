@@ -11,6 +11,17 @@ where namespace = $1::text and entity = $2::text and key = $6::text and value = 
 order by tags.created_at desc, tags.owner_id desc
 limit $8::bigint;
 
+-- name: list_tag_keys(namespace, entity, limit)
+-- List keys of the tags of runs or tasks ($2) of a namespace ($1), by jumping from one to the next in the index.
+with recursive found (key) as (
+  (select key from tags where namespace = $1::text and entity = $2::text order by key limit 1)
+  union all
+  select (select key from tags where namespace = $1::text and entity = $2::text and key > found.key order by key limit 1)
+  from found
+  where found.key is not null
+)
+select key from found where key is not null limit $3::bigint;
+
 -- name: list_some_runs_with_words(namespace, entity, before_at, before_id, after, words, limit) on lists
 -- List runs whose error has the words $6, in any order. (`coalesce` and `+ 0` leave only the index of words.)
 select created_at, id::text

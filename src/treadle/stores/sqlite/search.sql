@@ -11,6 +11,19 @@ where namespace = :namespace and entity = :entity and key = :key and value = :va
 order by created_at desc, owner_id desc
 limit :limit;
 
+-- name: list_tag_keys
+-- List keys of the tags of runs or tasks, by jumping from one to the next in the index.
+with recursive found (key) as (
+  select (select key from tags indexed by tags_value where namespace = :namespace and entity = :entity order by key limit 1)
+  union all
+  select (
+    select key from tags indexed by tags_value
+    where namespace = :namespace and entity = :entity and key > found.key order by key limit 1)
+  from found
+  where found.key is not null
+)
+select key from found where key is not null limit :limit;
+
 -- name: list_with_words
 -- List the runs or ended tasks whose error has words, newest first; those created in the same millisecond in any order.
 select e.created_at, e.owner_id

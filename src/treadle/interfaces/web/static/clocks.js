@@ -30,8 +30,25 @@
     }
   }
 
+  // Fields for instants have the viewer's time zone; their forms send UTC.
+  const pad = (number) => String(number).padStart(2, "0");
+  const minute = (at) => `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}T${pad(at.getHours())}:${pad(at.getMinutes())}`;
+  function localFields() {
+    for (const field of document.querySelectorAll("form:not([data-keep]) input[data-utc]")) {
+      field.parentElement.querySelector("[data-zone]")?.remove();
+      const at = new Date(`${field.defaultValue}Z`);
+      if (field.defaultValue && !isNaN(at)) field.value = minute(at);
+    }
+  }
+  addEventListener("formdata", (event) => {
+    for (const { name, value } of event.target.querySelectorAll("input[data-utc]")) {
+      if (value) event.formData.set(name, `${new Date(value).toISOString().slice(0, 16)}Z`);
+    }
+  });
+
   setInterval(tick, 1000);
   local();
-  document.addEventListener("treadle:fresh", () => { passed = -1; tick(); local(); });
+  localFields();
+  document.addEventListener("treadle:fresh", () => { passed = -1; tick(); local(); localFields(); });
   tick();
 })();
