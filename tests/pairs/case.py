@@ -11,6 +11,8 @@ from treadle.engine.operations import Operations
 
 RUNS = ("function", "parent", "workflow")
 """Kinds of work that are runs."""
+TRIGGERS = ("schedule", "watcher")
+"""Kinds of work that a trigger starts."""
 
 
 class Fault(StrEnum):
@@ -61,6 +63,8 @@ class Case:
     payload: dict[str, Any] = field(default_factory=dict)
     pad: str = ""
     """More text in payloads and results."""
+    takes: float = 1.0
+    """Seconds of one execution."""
     raises: int = 0
     """Executions of each piece of work that raise an error, after which a retry follows."""
     dies: int = 0
@@ -81,6 +85,10 @@ class Case:
     """Whether a transactional step of functions records each execution in a database of their own."""
     upgrades: bool = False
     """Whether the servers are replaced by those of a new version of the code, with which later work starts."""
+    polled: bool = False
+    """Whether agents poll for the work, instead of the servers."""
+    interface: str = "Python"
+    """The interface through which clients and operators call: `Python`, `HTTP` or `MCP`."""
     conflict: str | None = None
     """Treatment of a second submission with the unique key of each item."""
     at_once: int | None = None

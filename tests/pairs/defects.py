@@ -1,23 +1,30 @@
 """Defects that met where two features meet, planted again to see whether the pairs find them.
 
-Each is a defect that a release candidate had, by its number in the report; `FOUND_BY` names a pair that must find it.
+Those with a number are defects that a release candidate had, by their numbers in the report; `FOUND_BY` names a pair that must find
+each.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.pairs import story
 
+from treadle.agents.connection import Connection
+from treadle.engine import worker_host
 from treadle.kernel import lists
 from treadle.kernel.effects.decide import Begin, EffectKeys
 from treadle.kernel.functions import operations
+from treadle.kernel.queue import service as queue
 from treadle.kernel.runs.flows import Flows
 from treadle.model.outcomes import Released, Waiting
 from treadle.model.states import TaskState
 from treadle.model.values import decode
+from treadle.stores import step_results
 from treadle.workers.functions.driver import Driver
 from treadle.workers.lease_renewer import LeaseRenewer
 from treadle.workers.signatures import Signature
@@ -98,6 +105,30 @@ def pauses_and_limits_leave_no_trace(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lists, "operation_entry", lambda *arguments, **options: ())
 
 
+# possible where features meet that were added to the table later
+
+
+def agents_do_not_renew_their_claims(patch: pytest.MonkeyPatch) -> None:
+    """5: another agent repeats work that takes longer than a lease."""
+    patch.setattr(Connection, "_renew", lambda self, tasks, lease_for: asyncio.sleep(0))
+
+
+def only_the_first_limit_key_counts(patch: pytest.MonkeyPatch) -> None:
+    """A task with several keys exceeds the limits of the others."""
+    real = queue.limit_fields
+    patch.setattr(queue, "limit_fields", lambda limits: real(dict.fromkeys(sorted(limits)[:1])))
+
+
+def transactional_steps_are_recorded_by_attempt(patch: pytest.MonkeyPatch) -> None:
+    """A crash between the user's commit and ours repeats the transaction."""
+    real, uses = step_results.record_step, itertools.count()
+
+    def record_step(source: Any, step: Any, call: Any, wait: Any) -> str:
+        return real(source, {**step, "step_id": f"{step['step_id']}-{next(uses)}"}, call, wait)
+
+    patch.setattr(worker_host, "record_step", record_step)
+
+
 FOUND_BY: dict[Defect, str] = {
     processes_of_other_containers_look_dead: "containers and commit lost",
     workers_claim_jobs_of_every_scope: "external and scopes",
@@ -108,4 +139,7 @@ FOUND_BY: dict[Defect, str] = {
     each_attempt_has_an_idempotency_key_of_its_own: "task and worker killed",
     a_single_parameter_takes_the_whole_payload: "task and one named parameter",
     pauses_and_limits_leave_no_trace: "task and paused list",
+    agents_do_not_renew_their_claims: "task and poll_once",
+    only_the_first_limit_key_counts: "tags and several limit keys",
+    transactional_steps_are_recorded_by_attempt: "transactional step and worker killed",
 }

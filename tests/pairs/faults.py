@@ -27,11 +27,11 @@ class OneFault(RandomFaults):
         self._commits_to_lose = 0
         self._until = 0.0
 
-    def began(self, process: Process) -> None:
-        """Take the process as the victim if it is the first."""
+    def began(self, process: Process, after: float = AFTER) -> None:
+        """Take the process as the victim if it is the first; the fault begins `after` some seconds."""
         if self.victim is None:
             self.victim = process
-            process.simulation.loop.call_later(AFTER, self._begin, process)
+            process.simulation.loop.call_later(after, self._begin, process)
 
     def _begin(self, victim: Process) -> None:
         now = victim.simulation.loop.time()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.pairs.case import RUNS, Act, Case, Fault, Item
+from tests.pairs.case import RUNS, TRIGGERS, Act, Case, Fault, Item
 
 from treadle.engine.operations import Operations
 from treadle.model.errors import IllegalTransition
@@ -90,7 +90,7 @@ def _limited_by(case: Case, *keys: str) -> None:
         _awaited(case, "over_limit", limit_key=keys[0], limit=1)
     else:
         _awaited(case, "over_limit", limit_key=keys)
-        _acts(case, *(Act(0, _once("lists", "limit_key", key, limit)) for limit, key in enumerate(keys, 1)))
+        _acts(case, *(Act(0, _once("lists", "limit_key", key, limit)) for limit, key in zip((2, 1), keys, strict=True)))
     case.at_once = 1
 
 
@@ -180,11 +180,17 @@ def _awaited(case: Case, code: str, **options: Any) -> None:
     case.reasons.add(code)
 
 
-HANDLED = ("task", *RUNS, "schedule")
+def _polled(case: Case) -> None:
+    """Agents, which give no task a retry of their own; executions are longer than a lease."""
+    _set(case, polled=True, takes=8.0, ends_within=90.0)
+    case.options["retry"] = 100
+
+
+HANDLED = ("task", *RUNS, *TRIGGERS)
 """Kinds that end in a handler of the server."""
 
 FEATURES = (
-    *map(_kind, ("task", "function", "parent", "workflow", "external", "approval", "schedule", "remote", "agent")),
+    *map(_kind, ("task", "function", "parent", "workflow", "external", "approval", *TRIGGERS, "goal", "remote", "agent")),
     Feature("option", "delay", lambda case: _awaited(case, "delayed", delay=3), TASKS),
     _option("priority", priority=-5),
     _option("idempotency key", idempotency_key="same"),
@@ -206,8 +212,9 @@ FEATURES = (
     Feature("option", "collected failures", _collected, ("function",)),
     Feature("option", "sync function", lambda case: _set(case, blocks=True), ("function",)),
     Feature("option", "forgotten await", lambda case: _set(case, forgets=True, end="failed", error="never_awaited"), ("function",)),
-    Feature("code", "sync handler", lambda case: _set(case, handler="sync"), HANDLED),
-    Feature("code", "batch handler", lambda case: _set(case, handler="batch"), HANDLED),
+    Feature("code", "sync handler", lambda case: _set(case, handler="sync"), (*HANDLED, "goal")),
+    Feature("code", "batch handler", lambda case: _set(case, handler="batch"), (*HANDLED, "goal")),
+    Feature("code", "poll_once", _polled, ("task", "workflow")),
     Feature("code", "transactional step", lambda case: _set(case, records=True), ("function", "parent")),
     Feature("code", "new version", lambda case: _set(case, upgrades=True), RUNS),
     Feature("limit", "limit of a key", lambda case: _limited_by(case, "few"), ("task",)),
@@ -216,6 +223,10 @@ FEATURES = (
     Feature("option", "delayed run", lambda case: case.run_options.update(delay=1), ("function",)),
     Feature("limit", "limit of a handler", _limited, HANDLED),
     Feature("limit", "rate", _rated, HANDLED),
+    *(
+        Feature("interface", interface, lambda case, interface=interface: _set(case, interface=interface), ("task", *RUNS))
+        for interface in ("HTTP", "MCP")
+    ),
     Feature("limit", "paused list", _paused),
     Feature("place", "scopes", lambda case: _set(case, scopes=("a", "b")), ("external",)),
     Feature(
@@ -223,10 +234,10 @@ FEATURES = (
     ),
     Feature("place", "containers", lambda case: _set(case, same_pid=True)),
     Feature("place", "older server", lambda case: _set(case, old_server=True)),
-    Feature("end", "raises once", lambda case: _set(case, raises=1), HANDLED),
+    Feature("end", "raises once", lambda case: _set(case, raises=1), (*HANDLED, "goal")),
     Feature("end", "canceled", _canceled, ("task", *RUNS, "external", "approval", "remote")),
     Feature("end", "hangs", _hanging, ("task",)),
-    Feature("end", "fails", lambda case: _set(case, dies=100, end="failed"), ("task", *RUNS, "schedule")),
+    Feature("end", "fails", lambda case: _set(case, dies=100, end="failed"), (*HANDLED, "goal")),
     Feature("end", "denied", lambda case: _set(case, denies=True, end="failed", error="approval_denied"), ("approval",)),
     Feature("end", "deadline", _overdue, ("task",)),
     Feature("repair", "retry", _retried, ("task", *RUNS)),
@@ -264,6 +275,8 @@ AGAINST = (
     ("retry of the task", "forgotten await"),
     *itertools.product(("fails", "deadline"), ("retry", "retry of the task", "dead letters")),
     ("idempotency key", "namespaces"),
+    ("goal", "batch handler"),
+    *itertools.product(("poll_once",), ("timeout", "hangs", "deadline", "progress deadline", "one named parameter", "namespaces")),
     ("canceled", "reopen"),
     ("sync function", "reopen"),
     ("unique key, debounce", "reopen"),

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
-from tests.pairs.case import REPEATING, RUNS, Item
+from tests.pairs.case import REPEATING, RUNS, TRIGGERS, Item
+from tests.pairs.interfaces import Tools, operations
 
 from treadle import Engine
 from treadle.client import Client
@@ -77,7 +78,7 @@ class Watcher:
                 continue
             for work_id in live:
                 quiet = False
-                reason = await story.observer(item.namespace).why(work_id)
+                reason = await Operations(story.observer(item.namespace), OPEN).system.why(work_id)
                 self.seen.add(reason.code)
                 if not reason.text or reason.code in UNEXPLAINED:
                     self._simulation.wrong(f"why {item.key}: {reason.code}: {reason.text}")
@@ -91,6 +92,9 @@ async def live_ids(story: Story, item: Item) -> list[str] | None:
     if story.case.kind in RUNS:
         runs = [await store.runs.find(run_id) for run_id in (item.id, *item.further)]
         return None if runs[0] is None else [run.id for run in runs if run is not None and not run.finished]
+    if story.case.kind == "goal":
+        trail = await story.observer(item.namespace).goals.objectives.show(item.id)
+        return [] if trail.objective.status in ("DONE", "BLOCKED") else [item.id]
     tasks = await tasks_of(story, item)
     return None if not tasks else [task.id for task in tasks if not task.finished]
 
@@ -98,7 +102,7 @@ async def live_ids(story: Story, item: Item) -> list[str] | None:
 async def tasks_of(story: Story, item: Item) -> list[Task]:
     """The tasks of the item: one, except in case of an error."""
     store = story.simulation.store
-    if story.case.kind != "schedule":
+    if story.case.kind not in TRIGGERS:
         task = await store.tasks.find(item.id or "")
         return [] if task is None else [task]
     tasks = await store.tasks.list_matching(TaskFilter(name="pair.Do"), 1000)
@@ -137,6 +141,14 @@ async def _check_item(story: Story, item: Item) -> None:
         wrong(f"{item.key} could not be submitted")
         return
     result: Any
+    if case.kind == "goal":
+        trail = await engine.goals.objectives.show(item.id)
+        if trail.objective.status != ("DONE" if case.end == "completed" else "BLOCKED"):
+            wrong(f"the objective {item.key} is {trail.objective.status}")
+        for order in trail.workorders:
+            if order.workorder.status != "EXECUTED" or order.run_record is None or order.pause_state is None:
+                wrong(f"a workorder of {item.key} was not judged: {order.workorder}")
+        return
     if case.kind in RUNS:
         run = await store.runs.find(item.id)
         if run is None:
@@ -183,7 +195,7 @@ async def _check_repetition(story: Story) -> None:
             wrong(f"attempt {attempt} of {task_id} was executed {count} times")
     anew = case.reopens or (case.kind in RUNS and case.dies > 0)  # a failed or canceled call of a run starts as another task
     for who, keys in work.world.deduped.items():
-        if len(keys) > 1 + anew + again:
+        if len(keys) > 1 + anew + again and case.kind != "goal":  # each workorder is work of its own
             wrong(f"{who} was charged under {len(keys)} idempotency keys")
     for (run_id,) in work.database.execute("select run_id from records group by run_id having count(*) > 1"):
         wrong(f"the transaction of the run {run_id} was committed twice")
@@ -214,6 +226,23 @@ async def _check_interfaces(story: Story, engine: Engine, namespace: str) -> Non
     async with Client("http://127.0.0.1", transport=transport) as client:
         for api in (Operations(engine, OPEN), client):
             await _check_operations(story, api, namespace)
+    async with operations(engine, "MCP") as tools:
+        await _check_tools(story, tools, namespace)
+
+
+async def _check_tools(story: Story, tools: Tools, namespace: str) -> None:
+    """The tools of MCP show what the store has."""
+    wrong, store = story.simulation.wrong, story.simulation.store
+    stored = {task.id: task.state for task in await store.tasks.list_matching(TaskFilter(namespace=namespace), 10_000)}
+    runs = {run.id: run.state for run in await store.runs.list_matching(RunFilter(namespace=namespace), 1000)}
+    listed = {task.id: task.state for task in (await tools.tasks.list(limit=100)).tasks}
+    if any(stored.get(task_id) != state for task_id, state in listed.items()):
+        wrong(f"the tool lists the tasks {listed}")
+    if {run.id: run.state for run in (await tools.runs.list(limit=100)).runs} != runs:
+        wrong("the tool lists other runs than the store")
+    for task_id in listed:
+        if (shown := await tools.tasks.get(task_id)).state != stored[task_id]:
+            wrong(f"the task {task_id} is {stored[task_id]}, and the tool shows {shown.state}")
 
 
 async def _check_operations(story: Story, api: Operations | Client, namespace: str) -> None:

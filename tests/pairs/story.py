@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from tests.pairs.agents import on_the_loop
 from tests.pairs.case import Case, Item
 from tests.pairs.faults import PairSimulation
+from tests.pairs.interfaces import operations
 from tests.pairs.promises import Watcher, check_end
 from tests.pairs.work import UPGRADE_AT, Work
 from tests.simulation.recording import Recording
@@ -17,16 +19,13 @@ from tests.simulation.replay import TABLES
 
 from treadle import Engine
 from treadle.engine.machine import has_ended
-from treadle.engine.operations import Operations
 from treadle.kernel.telemetry.events import LoopError, TelemetryEvent
-from treadle.model.access import Access, Scope
 from treadle.model.errors import NotFound, StoreError
 from treadle.settings import Settings
 from treadle.testing.simulation import Process, VirtualClock
 
 GIVE_UP_AFTER = 150.0
 """Seconds after which a history that has not ended is wrong."""
-ADA = Access("ada", frozenset({Scope.ADMIN}))
 
 
 class Container(Process):
@@ -90,6 +89,8 @@ class Story:
             actors.append(("client", partial(self._submit, namespace=namespace)))
             if case.acts:
                 actors.append(("operator", partial(self._operate, namespace=namespace)))
+        if case.polled:
+            actors += [(f"agent{number}", partial(self._beside, namespace="default", act=self.work.poll)) for number in range(2)]
         if case.same_pid:
             actors.append(("server", partial(self._serve, namespace="default", scope=None, joins_at=1.0)))
         if case.old_server:
@@ -151,23 +152,25 @@ class Story:
         await self._until_done(engine.open)
         await asyncio.sleep(0.5)
         own = [item for item in self.items if item.namespace == namespace]
-        for number, item in enumerate(own):
-            item_id = await self._until_done(partial(self.work.submit, engine, item, number))
-            item.id = str(item_id)
-            process.trace(f"submitted {item.key} as {item.id[-6:]}")
-        await asyncio.Event().wait()
+        async with operations(engine, self.case.interface, "eve") as api:
+            for number, item in enumerate(own):
+                item_id = await self._until_done(partial(self.work.submit, engine, api, item, number))
+                item.id = str(item_id)
+                process.trace(f"submitted {item.key} as {item.id[-6:]}")
+            await asyncio.Event().wait()
 
     async def _operate(self, process: Process, *, namespace: str) -> None:
         engine = self.engine(process, namespace)
         await self._until_done(engine.open)
-        api, own = Operations(engine, ADA), [item for item in self.items if item.namespace == namespace]
-        for act in self.case.acts:
-            await asyncio.sleep(max(act.at - self.simulation.loop.time(), 0.1))
-            while act.at and any(item.id is None for item in own):  # noqa: ASYNC110 - an operator looks
-                await asyncio.sleep(0.1)
-            self.changes += await self._until_done(partial(act.do, api, own))
-            self.done_acts += 1
-        await asyncio.Event().wait()
+        own = [item for item in self.items if item.namespace == namespace]
+        async with operations(engine, self.case.interface) as api:
+            for act in self.case.acts:
+                await asyncio.sleep(max(act.at - self.simulation.loop.time(), 0.1))
+                while act.at and any(item.id is None for item in own):  # noqa: ASYNC110 - an operator looks
+                    await asyncio.sleep(0.1)
+                self.changes += await self._until_done(partial(act.do, api, own))
+                self.done_acts += 1
+            await asyncio.Event().wait()
 
     async def _beside(self, process: Process, *, namespace: str, act: Callable[..., Coroutine[Any, Any, None]]) -> None:
         engine = self.engine(process, namespace)
@@ -205,8 +208,10 @@ def play(case: Case, recording: Recording | None = None) -> PairSimulation:
 
     if recording is not None:
         simulation.on_done.append(recording.hear)
+    simulation.source_reader = story.work.files.looks_of
     try:
-        simulation.run(record_play)
+        with on_the_loop(simulation.lease):
+            simulation.run(record_play)
     except Exception as error:  # the history itself broke: that is a finding, too
         simulation.wrong(f"the history ended with {error!r}")
     return simulation

@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tests.functions.blocking import as_sync
+from tests.pairs.agents import poll
 from tests.pairs.case import REPEATING, RUNS, Item
 from tests.pairs.promises import live_ids
+from tests.simulation.files import File, Files
 from tests.simulation.submissions.dispatch import CONFIG
 from tests.simulation.world import World
 
@@ -29,6 +31,7 @@ from treadle import (
     TaskFailed,
 )
 from treadle.dispatch import AgentCoordinator
+from treadle.goals.topology import read_topology
 from treadle.model.errors import ClaimLost, Refused, StoreError, TreadleError
 from treadle.testing.simulation import Process
 from treadle.testing.simulation.process import current_process
@@ -36,8 +39,6 @@ from treadle.testing.simulation.process import current_process
 if TYPE_CHECKING:
     from tests.pairs.story import Story
 
-TAKES = 1.0
-"""Seconds of one execution."""
 UPGRADE_AT = 3.0
 """Seconds after the start at which servers are replaced."""
 OFTEN = RetryPolicy.of(100, first=0.2, longest=1, jitter=0.0)
@@ -53,6 +54,8 @@ namespace pair {
 }
 """
 NEW_FLOW = FLOW.replace("yield Workflow(key = b.key)", "c = After(key = b.key)\n    yield Workflow(key = c.key)")
+GATE = {"use": "regex", "name": "says-key", "pattern": "item"}
+TOPOLOGY = read_topology({"name": "pairs", "types": {"TICKET": {"handler": "pair.Do", "gates": [GATE]}}})
 NAMES = {"task": "pair.Do", "external": "pair.Press", "approval": "pair.Ask", "remote": "out.Do"}
 
 
@@ -62,6 +65,7 @@ class Work:
     def __init__(self, story: Story) -> None:
         self.story, self.case = story, story.case
         self.world = World(story.simulation)  # type: ignore[arg-type]
+        self.files = Files(story.simulation)  # type: ignore[arg-type]
         self.executions: Counter[str] = Counter()
         """By key and namespace."""
         self.ended: Counter[str] = Counter()
@@ -94,7 +98,8 @@ class Work:
     async def _execute(self, key: str, namespace: str, ctx: Context | None, charge_key: str | None) -> dict[str, Any]:
         case, process, loop = self.case, current_process(), self.story.simulation.loop
         assert process is not None
-        self.story.simulation.faults.began(process)
+        if not case.records:
+            self.story.simulation.faults.began(process)
         who = f"{namespace}/{key}"
         self.executions[who] += 1
         number = self.executions[who]
@@ -114,14 +119,14 @@ class Work:
         for _ in range(5):
             if ctx is not None and "progress_every" in case.options:
                 ctx.progress(0.5)
-            await asyncio.sleep(TAKES / 5)
+            await asyncio.sleep(case.takes / 5)
         await process.pass_gate()
         self.ended[who] += 1
         if self.ended[who] <= case.dies:
             raise NonRetryable("it is of no use", "spoiled")
         if self.ended[who] <= case.dies + case.raises:
             raise OSError("not yet")
-        return {"key": key} | case.returns
+        return {"key": key} | case.returns | ({"content": key} if case.kind == "goal" else {})
 
     async def _charge(self, who: str, key: str) -> str:
         """Charge at a slow service: a fault hits before the answer."""
@@ -135,12 +140,17 @@ class Work:
         """Register the handlers, functions and specialists of a server."""
         case = self.case
 
+        if case.kind == "goal":
+            engine.goals.topology = TOPOLOGY
+
         @engine.handler("pair.After", retry=OFTEN)
         async def after(payload: Any) -> Any:
             assert payload["twice"] == payload["key"] * 2
             return {"key": payload["key"]}
 
-        if case.payload:
+        if case.polled:
+            pass  # agents handle it
+        elif case.payload:
 
             @engine.handler("pair.Do", retry=OFTEN)
             async def named(settings: dict[str, Any], ctx: Context) -> Any:
@@ -152,21 +162,20 @@ class Work:
             @engine.handler("pair.Do", batch=2, within=0.3, retry=OFTEN)
             async def do_all(payloads: list[Any], contexts: list[Context]) -> Any:
                 pairs = zip(payloads, contexts, strict=True)
-                return await asyncio.gather(
-                    *(self.execute(one["key"], namespace, ctx) for one, ctx in pairs), return_exceptions=True
-                )
+                calls = (self.execute(key_of(payload), namespace, ctx) for payload, ctx in pairs)
+                return await asyncio.gather(*calls, return_exceptions=True)
 
         elif case.handler == "sync":
 
             @engine.handler("pair.Do", retry=OFTEN)
             def do_blocking(payload: Any, ctx: Context) -> Any:
-                return self.execute(payload["key"], namespace, ctx)  # the simulated thread awaits it
+                return self.execute(key_of(payload), namespace, ctx)  # the simulated thread awaits it
 
         else:
 
             @engine.handler("pair.Do", retry=OFTEN)
             async def do(payload: Any, ctx: Context) -> Any:
-                return await self.execute(payload["key"], namespace, ctx)
+                return await self.execute(key_of(payload), namespace, ctx)
 
         @engine.handler("pair.Ask")
         async def ask(payload: Any, ctx: Context) -> Any:
@@ -189,7 +198,7 @@ class Work:
         self.versions[ctx.run_id].add(1)
         done = await ctx.call("pair.Do", {"key": payload["key"]})
         if self.case.records:
-            await ctx.transaction(self.database, _record, ctx.run_id)
+            await ctx.transaction(self.database, self._record, ctx.run_id)
         await ctx.sleep(4 if self.case.upgrades else 0.5)
         return {"key": done["key"]}
 
@@ -199,7 +208,7 @@ class Work:
         await ctx.step(_greet, name="new")
         done = await ctx.call("pair.Do", {"key": payload["key"]})
         if self.case.records:
-            await ctx.transaction(self.database, _record, ctx.run_id)
+            await ctx.transaction(self.database, self._record, ctx.run_id)
         return {"key": done["key"]}
 
     async def _collecting(self, payload: Any, ctx: Any) -> Any:
@@ -219,9 +228,14 @@ class Work:
         ctx.call("pair.Do", {"key": payload["key"]})
         return {"key": payload["key"]}
 
+    def _record(self, database: sqlite3.Connection, run_id: str) -> None:
+        """Insert a row in a transaction, which the fault hits."""
+        database.execute("insert into records values (?)", [run_id])
+        self.story.simulation.faults.began(current_process(), 0.01)  # type: ignore[arg-type]
+
     # what clients submit
 
-    async def submit(self, engine: Engine, item: Item, number: int) -> str:
+    async def submit(self, engine: Engine, api: Any, item: Item, number: int) -> str:
         """Submit an item; repeating it is harmless."""
         case, payload = self.case, {"key": item.key}
         if case.upgrades and number % 2:
@@ -230,7 +244,7 @@ class Work:
             payload["pad"] = case.pad
         match case.kind:
             case "function" | "parent":
-                return await self._submit_function(engine, item, payload)
+                return await self._submit_function(api, item, payload)
             case "workflow":
                 flow = NEW_FLOW if case.upgrades and number % 2 else FLOW
                 run = await engine.start_run([("pair.afl", flow)], "pair.Workflow", payload, **self._run_options(item))
@@ -243,6 +257,20 @@ class Work:
                     if error.code != "schedule_exists":
                         raise
                 return item.key
+            case "watcher":
+                self.files.places[f"/{item.key}"] = {"0.csv": File(item.key)}
+                options: dict[str, Any] = {"every": 1, "settle": 1, "existing": "new", "inputs": payload}
+                try:
+                    await engine.watchers.create(item.key, directory=f"/{item.key}", task="pair.Do", **options)
+                except TreadleError as error:
+                    if error.code != "watcher_exists":
+                        raise
+                return item.key
+            case "goal":
+                goal = await engine.goals.objectives.add(f"Do {item.key}", actor="ada", key=item.key, metadata=payload)
+                if goal.status == "NEW":
+                    await engine.goals.objectives.approve(goal.objective_id, actor="ada")
+                return goal.objective_id
             case "agent":
                 return await self._submit_issue(engine, item, number)
             case kind:
@@ -255,18 +283,19 @@ class Work:
                 options["scope"] = case.scopes[number % len(case.scopes)]
 
                 async def enqueue(payload: Any, **more: Any) -> str:
-                    return (await engine.enqueue(NAMES[kind], payload, **(options | more))).id
+                    enqueue = engine.enqueue if case.polled else api.tasks.enqueue  # only Python has retry policies
+                    return str((await enqueue(NAMES[kind], payload, **(options | more))).id)
 
-                return await self._submit_with_key(engine, item, payload, enqueue)
+                return await self._submit_with_key(item, payload, enqueue)
 
-    async def _submit_function(self, engine: Engine, item: Item, payload: dict[str, Any]) -> str:
+    async def _submit_function(self, api: Any, item: Item, payload: dict[str, Any]) -> str:
         async def start(payload: Any, **more: Any) -> str:
             options = self._run_options(item) | more
-            return (await engine.start_function(f"pair.{self.case.kind.title()}", payload, **options)).id
+            return str((await api.functions.start(f"pair.{self.case.kind.title()}", payload, **options)).id)
 
-        return await self._submit_with_key(engine, item, payload, start)
+        return await self._submit_with_key(item, payload, start)
 
-    async def _submit_with_key(self, engine: Engine, item: Item, payload: dict[str, Any], submit: Any) -> str:
+    async def _submit_with_key(self, item: Item, payload: dict[str, Any], submit: Any) -> str:
         """Submit the item, and before or after it other work with the same unique key, if the case has one."""
         conflict, case = self.case.conflict, self.case
         if conflict is None:
@@ -324,6 +353,15 @@ class Work:
             for approval in (await engine.approvals.list()).approvals:
                 await (engine.approvals.deny if self.case.denies else engine.approvals.approve)(approval.id, actor="ada")
 
+    async def poll(self, engine: Engine, process: Process) -> None:
+        """Poll as an agent."""
+
+        async def execute(payload: dict[str, Any]) -> dict[str, Any]:
+            self.attempts[payload["_task_id"], payload["_attempt"]] += 1
+            return await self.execute(payload["key"], "default", charge_key=payload["_task_id"])
+
+        await poll(engine, process, execute)
+
     async def serve_remotely(self, engine: Engine, process: Process) -> None:
         """Register as a remote worker, and do what it claims."""
         remote, lease = engine.kernel.remote_workers, self.story.simulation.lease
@@ -346,12 +384,13 @@ class Work:
         await coordinator.run(solve, worker_id=process.shown, grace=0)
 
 
+def key_of(payload: Any) -> str:
+    """The key of the work; objectives have it in their metadata."""
+    return str((payload["objective"]["metadata"] if "objective" in payload else payload)["key"])
+
+
 async def _greet() -> str:
     return "hello"
-
-
-def _record(database: sqlite3.Connection, run_id: str) -> None:
-    database.execute("insert into records values (?)", [run_id])
 
 
 async def _until_answered(call: Any) -> None:

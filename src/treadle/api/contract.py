@@ -329,7 +329,7 @@ def field_of(name: str, hint: Any) -> OptionField:
     if timedelta in members or (doc.unit == "seconds" and members == [float]):
         return OptionField(name, _nullable(float, doc), doc, "duration")
     if members == [str, Sequence[str]]:  # one or several; a flag or an input takes one
-        return OptionField(name, _nullable(str, doc), doc, "text")
+        return OptionField(name, _nullable(str | Sequence[str], doc), doc, "text")
     (bare,) = members
     if get_origin(bare) is Literal:
         return OptionField(name, _nullable(bare, doc), doc, "choice", get_args(bare))

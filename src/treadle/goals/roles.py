@@ -36,7 +36,7 @@ PROCESSES = 4
 """Concurrent workorders of a handler that runs in threads or in processes, unless it sets its own limit."""
 
 _PERSISTENT = RetryPolicy(retries=1_000_000, first_for=1_000, cap_for=300_000)
-_NO_SPECIALIST = "{} is a specialist; workorders need a plain handler, which may enqueue a specialist's task and wait for it"
+_NO_SPECIALIST = "{} is a specialist or a batch handler; workorders need a plain handler, which may enqueue a task of it and wait"
 _GATE_RETRY = RetryPolicy(retries=2, first_for=1_000)
 
 
