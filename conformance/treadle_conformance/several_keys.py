@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.units import BlockRun, CancelRunTasks, Redrive, Unit
+from treadle.kernel.store.units import BlockRun, CancelRunTasks, LimitTask, Redrive, Unit
 from treadle.model.lists import Limit
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.states import BlockReason
@@ -153,6 +153,15 @@ async def test_departing_work_frees_all_its_keys(store):
         for other in claimed:
             await end(store, other)
         assert {limit.admitted for limit in (await limits_of(store)).values()} == {0}, depart.__name__
+
+
+async def test_a_task_that_gets_another_key_counts_under_none_of_the_former_ones(store):
+    await set_max(store, api=1, ada=1)
+    await put(store, keyed(API, "ada"))
+    task = await claim_one(store)
+    for key in (None, "other"):
+        await store.commit([Unit(guard=task.claim, rows=(LimitTask(task.id, key),))])
+        assert {limit.admitted for limit in (await limits_of(store)).values()} == {0}
 
 
 async def test_an_expired_lease_and_a_redriven_task_wait_for_all_keys_again(store, clock):

@@ -87,6 +87,7 @@ class Process:
                 1024 * 1024,
                 record_step=record_step,
                 streams=engine.kernel.streams,
+                limits_for=engine.kernel.core.limits_for,
             ),
             warm,
         )

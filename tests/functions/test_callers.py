@@ -13,7 +13,7 @@ from tests.errors import raises_code
 from tests.functions.driver import Process
 from tests.limits import BOUND
 
-from treadle import Canceled, Engine
+from treadle import Canceled, Engine, Limit
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.errors import IllegalTransition, InvalidInput, Refused
 
@@ -271,6 +271,52 @@ async def test_a_canceled_or_replaced_run_gives_its_slot_back(engine: Engine, pr
     assert task is not None
     assert task.activity == "waiting_for_signal"
     assert (await engine.kernel.verify()).problems == ()
+
+
+async def live_runs(engine: Engine, runs: list[Any]) -> list[int]:
+    """The positions of the runs that have begun and not ended."""
+    tasks = [await engine.kernel.functions.own_task(run.id) for run in runs]
+    return [number for number, task in enumerate(tasks) if task is not None and task.claim_version and not task.finished]
+
+
+async def test_runs_count_under_the_limits_of_their_function_from_every_start(engine: Engine, process: Process):
+    @engine.function("sync", limits=[Limit("syncs", max=3), Limit("customer", by="customer", max=1)])
+    async def sync(payload: dict[str, Any], ctx: Any) -> Any:
+        value = await ctx.wait_for("change")
+        return value if payload["customer"] != "eve" else await ctx.continue_as_new({"customer": "ida"})
+
+    @engine.function("parent")
+    async def parent(payload: dict[str, Any], ctx: Any) -> Any:
+        return (await ctx.start("sync", {"customer": "ada"})).id
+
+    await engine.kernel.trigger_services.declarations.sync(engine.declare)
+    runs = [await engine.start("sync", {"customer": name}) for name in ("ada", "ada", "bob", "eve", "dan")]
+    outer = await engine.start("parent")
+    await process.quiet()
+    runs.append(engine.handle(await outer.result(timeout=BOUND)))
+    await process.quiet()
+    assert await live_runs(engine, runs) == [0, 2, 3]
+    limits = (await engine.kernel.lists.limits()).limits
+    assert [limit.key for limit in limits if limit.program] == ["run:syncs"]
+    reason = await engine.kernel.run_reads.why(runs[4].id)
+    assert "the limit of 3 on run:syncs" in reason.text
+    await runs[0].signal("change")
+    await process.quiet()
+    assert await live_runs(engine, runs) == [1, 2, 3]
+    await runs[2].cancel()
+    await process.quiet()
+    assert await live_runs(engine, runs) == [1, 3, 4]
+    await runs[3].signal("change")  # the run that continues it keeps the slots
+    await process.quiet()
+    assert await live_runs(engine, runs) == [1, 4]
+    other = await engine.start("sync", {"customer": "dan"}, limit=1)
+    await process.quiet()
+    assert await live_runs(engine, [*runs, other]) == [1, 4, 6]  # only the limit of its start counts
+
+
+async def test_a_rate_of_runs_is_refused(engine: Engine):
+    with raises_code("invalid_policy", "live runs"):
+        engine.function("paced", limits=[Limit("paced", rate=1)])(note)
 
 
 async def test_a_step_with_a_limit_key_is_refused_in_a_run_with_one(engine: Engine, process: Process):

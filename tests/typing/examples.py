@@ -142,6 +142,11 @@ async def limited(order: Order) -> Receipt:
     return Receipt(order.sku)
 
 
+@engine.function("limited.runs", limits=[Limit("imports", max=5)])
+async def limited_runs(order: Order) -> Receipt:
+    return Receipt(order.sku)
+
+
 @engine.handler("limited.wrongly", limits=["api"])  # E
 async def limited_wrongly(order: Order) -> Receipt:
     return Receipt(order.sku)

@@ -218,7 +218,7 @@ class Kernel:
             current_trace_id=telemetry.trace_id,
             current_baggage=(lambda: registry.baggage.pack(self.value_store)) if registry.baggage else None,
             around=registry.around,
-            limits_for=registry.limits_for,
+            limits_for=lambda name, payload: registry.limits_for(name, payload) or function_registry.limits_for(name, payload),
         )
         self.queue = Queue(self.core, follow=self._follow_operator, retry_of_run=self._retry_of_run)
         self.reads = Reads(self.core, self.why_awaiting)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from treadle.api.options import AlertOptions, ScheduleOptions, WatcherOptions
 from treadle.kernel.declarations.records import ALERT, SCHEDULE, WATCHER, ProgramDeclarations
 from treadle.model.errors import InvalidInput, Refused
+from treadle.model.names import run_key
 from treadle.workers.context import BatchHandlerOptions, HandlerOptions, make_handler
 from treadle.workers.functions.registry import RegistrationOptions, make_function
 from treadle.workers.references import Function, Handler
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from treadle.engine.kernel import Kernel
     from treadle.workers.injection import Scope
     from treadle.workers.interceptors import Interceptor
+    from treadle.workers.limits import Limit
     from treadle.workers.specialists import SpecialistOptions
 
 H = TypeVar("H", bound=Callable[..., Any])
@@ -74,7 +77,8 @@ class Registration:
             It takes (payload), (payload, ctx) or nothing, or named and annotated arguments, and returns any supported value. A run
             is pinned to the `version` it began with; several versions may be registered. `max_steps` caps the steps of one run,
             `concurrency` the number of its runs that execute concurrently in a process. `cleanup_timeout` (default 60 s) limits the
-            code that a canceled run executes in `finally` and `except Canceled`; 0 ends it immediately.
+            code that a canceled run executes in `finally` and `except Canceled`; 0 ends it immediately. With `limits`
+            (`treadle.Limit`), its runs count under their keys while they are live, unless the start has a `limit_key` or a `limit`.
             """
             return _decorator(name, lambda own, fn: self._add_function(own, fn, options))
 
@@ -91,17 +95,21 @@ class Registration:
             registry.catch_all = handler
         else:
             registry.add(handler)
-        for limit in handler.limits:
-            if limit.by is None and (limit.max, limit.rate) != (None, None):
-                self.declare.limit(limit.name, rate=limit.rate, max=limit.max)
+        self._declare(handler.limits)
         assert handler.signature is not None
         return Handler(name, unwrapped(fn), handler.signature)
 
     def _add_function(self, name: str, fn: Any, options: RegistrationOptions) -> Function[..., Any]:
         function = make_function(name, self.kernel.registry.dependencies.wire(unwrapped(fn)), **options)
         self.kernel.function_registry.add(function)
+        self._declare(replace(limit, name=run_key(limit.name)) for limit in function.handler.limits)
         assert function.handler.signature is not None
         return Function(name, unwrapped(fn), function.handler.signature)
+
+    def _declare(self, limits: Iterable[Limit]) -> None:
+        for limit in limits:
+            if limit.by is None and (limit.max, limit.rate) != (None, None):
+                self.declare.limit(limit.name, rate=limit.rate, max=limit.max)
 
     @overload
     def provide(self, kind: Any, *, scope: Scope = "worker") -> Callable[[H], H]: ...

@@ -156,7 +156,7 @@ class WorkerHost:
                 kernel.registry.around,
                 kernel.registry.dependencies.wrap_in_thread,
                 record_step=record_step,
-                limits_for=kernel.registry.limits_for,
+                limits_for=kernel.core.limits_for,
                 streams=kernel.streams,
             ),
             kernel.settings.warm_functions,

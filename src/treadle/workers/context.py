@@ -24,7 +24,7 @@ from treadle.model.values import Json, decode, shown
 from treadle.workers.baggage import NO_BAGGAGE, Baggage
 from treadle.workers.effects import AttemptEffects, EffectKernel
 from treadle.workers.injection import Dependencies
-from treadle.workers.limits import Limit, check_limits
+from treadle.workers.limits import Limit, check_limits, keys_of
 from treadle.workers.signatures import Kind, Signature, adapted, batch_signature_of, is_async, signature_of, unwrapped
 from treadle.workers.streams import Outlet, Streams, StreamWriter
 
@@ -218,8 +218,7 @@ class Registry:
     def limits_for(self, name: str, payload: Mapping[str, Any]) -> dict[str, int | None]:
         """Return the limit keys of a task by the limits of its handler here, each with the maximum that the task sets."""
         handler = self.find(name)
-        limits = () if handler is None else handler.limits
-        return {key: limit.max if limit.by else None for limit in limits if (key := limit.key(payload)) is not None}
+        return keys_of(() if handler is None else handler.limits, payload)
 
     def names(self) -> list[str]:
         """Return all registered names, sorted."""

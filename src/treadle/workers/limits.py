@@ -1,4 +1,4 @@
-"""Limits declared with a handler: their keys are computed from the payloads of its tasks."""
+"""Limits declared with a handler or a function: their keys are computed from the payloads of its tasks or runs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from treadle.model.values import shown
 @dataclass(frozen=True, slots=True)
 class Limit:
     """A limit under which tasks count: at most `max` of them run concurrently, and at most `rate` of them start per second.
+
+    With a function, its live runs count: at most `max` of them have begun and not ended.
 
     With `by`, the name of a field of the payload, each of its values (a text or a whole number) has a limit of its own, whose key
     is `NAME:VALUE`; tasks without a value do not count. Without, `name` is the key; handlers may share it. A rate is a number, or
@@ -54,6 +56,11 @@ class Limit:
                 f"The limit {self.name} counts by {self.by}, which must be a text or a whole number, not {shown(value)}."
             )
         return check_key(f"{self.name}:{value}", "limit key")
+
+
+def keys_of(limits: Iterable[Limit], payload: Mapping[str, Any]) -> dict[str, int | None]:
+    """Return the limit keys of a task, each with the maximum that the task sets."""
+    return {key: limit.max if limit.by else None for limit in limits if (key := limit.key(payload)) is not None}
 
 
 def check_limits(handler: str, limits: Iterable[Limit], limit_key: str | None) -> tuple[Limit, ...]:

@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import replace
+
 from treadle.kernel.functions.steps import START, VALUE_LIMIT, VOID, Recorded, find_readable, make_step, queue_name
 from treadle.kernel.queue.engine_tasks import cancel_task
+from treadle.kernel.queue.service import limit_fields
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import PutMessage
 from treadle.kernel.store.units import BlockRun, CancelRunTasks, Finish, LimitTask, PutRun, Requeue, Row, RunTransition, tag_rows
@@ -57,6 +60,7 @@ def new_run(
     baggage: str | None = None,
     tags: Tags | None = None,
     continues: Run | None = None,
+    limits_for: Callable[[str, Mapping[str, Any]], Mapping[str, int | None]] = lambda name, payload: {},
 ) -> tuple[Run, NewTask, tuple[Row, ...]]:
     """A new run, the task that executes it, and its rows; it is running from the start. `continues`: the link before it."""
     if payload is not None and not isinstance(payload, Mapping):
@@ -86,6 +90,7 @@ def new_run(
         link=0 if continues is None else continues.link + 1,
     )
     task = own_task(run, version, derived_id(run_id, "task"), scope)
+    task = replace(task, **limit_fields(limits_for(task.queue.name, payload or {})))
     started = RunTransition(run_id, "start", RunState.PENDING, RunState.RUNNING, actor=actor)
     return run, task, (*blobs, PutRun(run), started, *tag_rows("run", run_id, check_tags(tags)))
 

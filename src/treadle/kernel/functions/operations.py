@@ -405,6 +405,7 @@ class FunctionRuns(Service):
             fairness_key=run.fairness_key,
             baggage=run.baggage,
             tags=await kept_tags(self._store, run.id),
+            limits_for=self._core.limits_for,
         )
         ids = {step.id: step_id(new.id, step.place) for step in copied}
         for step in copied:
@@ -444,7 +445,12 @@ class FunctionRuns(Service):
             error = encode({"code": "adopted", "message": f"Version {version} continues it instead of {old}, by {actor}."})
             ends = Finish("cancel", TaskState.CANCELED, error=error, error_code="adopted", actor=actor)
             new_id = derived_id(task.id, f"adopt/{task.claim_version}/{version}")
-            new = replace(own_task(run, version, new_id, REPLAYED), unique_key=task.unique_key, limit_key=task.limit_key)
+            new = replace(
+                own_task(run, version, new_id, REPLAYED),
+                unique_key=task.unique_key,
+                limit_key=task.limit_key,
+                limit_keys=task.limit_keys,
+            )
             rows: tuple[Row, ...] = (BlockRun(run.id, True),) if run.state == RunState.PAUSED else ()
             unit = Unit(Seen.of(task), ends, (new,), run=RunGuard(run.id, run.version), rows=rows)
             await self._committer.commit(unit, self._patience)

@@ -45,7 +45,7 @@ from treadle.kernel.functions.steps import (
 )
 from treadle.kernel.queue.conflicts import DEBOUNCE, REJECT, REPLACE, KeyConflict, has_started, key_taken, rescheduled
 from treadle.kernel.queue.engine_tasks import Defaults, cancel_task, deadline_tasks, find_deadline
-from treadle.kernel.queue.service import check_priority
+from treadle.kernel.queue.service import check_priority, limit_fields
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import all_steps, check_run_repeat, current_run, find_id
@@ -302,16 +302,14 @@ class Functions(Service):
             fairness_key=None if fairness_key is None else check_key(fairness_key, "fairness key"),
             baggage=baggage or self._core.baggage(),
             tags=tags,
+            limits_for=self._core.limits_for,
         )
-        if limit is not None:
-            limit, limit_key = check_count(limit, "A limit"), name if limit_key is None else limit_key
         task = replace(
-            task,
-            delay=wait_for,
-            unique_key=None if unique_key is None else run_key(check_key(unique_key, "unique key")),
-            limit_key=None if limit_key is None else run_key(check_key(limit_key, "limit key")),
-            limit=limit,
+            task, delay=wait_for, unique_key=None if unique_key is None else run_key(check_key(unique_key, "unique key"))
         )
+        if limit is not None or limit_key is not None:
+            key = run_key(name if limit_key is None else check_key(limit_key, "limit key"))
+            task = replace(task, **limit_fields({key: None if limit is None else check_count(limit, "A limit")}))
         return run, (task, *deadline_tasks(run, now)), rows
 
     async def resolve(self, name: str, version: int | None) -> int:

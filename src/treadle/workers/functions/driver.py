@@ -430,7 +430,7 @@ class Driver:
         )
         own = await runtime.store.tasks.find(task.id)  # the unique key may have been released since the claim
         unique_key = None if own is None else own.unique_key
-        new_task = msgspec.structs.replace(new_task, unique_key=unique_key, limit_key=task.limit_key)
+        new_task = msgspec.structs.replace(new_task, unique_key=unique_key, limit_key=task.limit_key, limit_keys=task.limit_keys)
         if published:
             step, blobs = folded(new.id, self.journal.published_row(new.id), task.root_id, runtime.value_store)
             rows = (*rows, *blobs, PutSteps(new.id, (step,), 0))

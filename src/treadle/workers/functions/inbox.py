@@ -455,7 +455,10 @@ class SemaphoreSlots:
     async def acquire(self, key: str) -> None:
         """Suspend the calling branch until a claim holds a slot of the key."""
         if (own := self._execution.task.limit_key) is not None and is_run_key(own):
-            raise MisusedContext("The run has a limit_key of its own; use `ctx.call` for work with another one.")
+            raise MisusedContext(
+                "The run counts under a limit key of its own, and would lose its place there while the step waits for another one; "
+                "call a handler that has the key with `ctx.call`."
+            )
         while self._unused != key:
             future = self._execution.suspend()
             waiting = (key, future)

@@ -13,7 +13,7 @@ import inspect
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from linecache import getline
@@ -27,9 +27,10 @@ from treadle.kernel.functions.decide import CLEANUP_FOR
 from treadle.kernel.functions.steps import check_version, queue_name
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, Refused
-from treadle.model.names import check_name
+from treadle.model.names import check_name, run_key
 from treadle.model.values import shown
 from treadle.workers.context import RegisteredHandler, make_handler
+from treadle.workers.limits import Limit, keys_of
 from treadle.workers.signatures import is_async, unwrapped
 
 MAX_STEPS = 10_000
@@ -65,6 +66,7 @@ class RegistrationOptions(TypedDict, total=False):
     max_steps: int
     concurrency: int | None
     cleanup_timeout: Duration
+    limits: Sequence[Limit]
 
 
 def make_function(
@@ -75,6 +77,7 @@ def make_function(
     max_steps: int = MAX_STEPS,
     concurrency: int | None = None,
     cleanup_timeout: Duration = CLEANUP_FOR / 1000,
+    limits: Sequence[Limit] = (),
 ) -> RegisteredFunction:
     """Return a validated function for an `async def` or a `def` of (payload), (payload, ctx) or no parameters."""
     check_name(name, "function name")
@@ -85,7 +88,9 @@ def make_function(
     if type(max_steps) is not int or max_steps < 1:
         raise InvalidPolicy(f"max_steps must be 1 or more, not {shown(max_steps)}.")
     warn_of_calls(name, inspect.unwrap(call))
-    unversioned = make_handler(name, call, concurrency=concurrency, kind="function")
+    unversioned = make_handler(name, call, concurrency=concurrency, limits=limits, kind="function")
+    if any(limit.rate is not None for limit in unversioned.limits):
+        raise InvalidPolicy(f"The limits of the function {name} count its live runs, and take max=; a rate is for handlers.")
     handler = msgspec.structs.replace(unversioned, name=queue_name(name, version))
     if not is_async(call):
         from treadle.workers.functions.sync import as_coroutine
@@ -128,6 +133,12 @@ class FunctionRegistry:
         """Return the limit of the cleanup of a function that is registered here, in milliseconds."""
         function = self.find(queue_name)
         return None if function is None else function.cleanup_for
+
+    def limits_for(self, queue_name: str, payload: Mapping[str, Any]) -> dict[str, int | None]:
+        """Return the limit keys of a run by the limits of its function here, as those of a handler's task."""
+        function = self._functions.get(queue_name)
+        limits = () if function is None else function.handler.limits
+        return {run_key(key): most for key, most in keys_of(limits, payload).items()}
 
     def newest(self, name: str) -> int | None:
         """Return the newest version of the name that is registered here."""

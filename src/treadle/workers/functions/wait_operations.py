@@ -337,6 +337,7 @@ class StartOperation(Operation):
                 parent_step_id=recorded.id,
                 fairness_key=execution.task.fairness_key,
                 baggage=execution.task.baggage,
+                limits_for=runtime.limits_for,
                 **self.options,
             )
             step = make_step(execution.run_id, recorded, runtime.value_store)

@@ -792,7 +792,7 @@ begin
 end
 $$;
 
--- A task that ends gives up its slots under further limit keys.
+-- A task that ends or loses its limit keys gives up its slots under further ones.
 create function treadle_forget_slots() returns trigger language plpgsql as $$
 begin
   delete from limit_slots where task_id = old.id;
@@ -1139,7 +1139,7 @@ create trigger runs_make_legal_transitions before update of state on runs for ea
 create trigger records_make_legal_transitions before update of state on records for each row
   when (old.state is distinct from new.state) execute function treadle_refuse_transition();
 
-create trigger slots_go_with_their_task after delete on tasks for each row
+create trigger slots_go_with_their_task after delete or update of limit_keys on tasks for each row
   when (old.limit_keys is not null) execute function treadle_forget_slots();
 
 create trigger mail_goes_with_its_run after delete on runs for each row execute function treadle_forget_mail();

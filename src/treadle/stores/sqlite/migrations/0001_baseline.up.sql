@@ -542,8 +542,12 @@ create trigger llm_usage_goes_with_its_run after delete on runs begin
   delete from llm_budgets where run_id = old.id;
 end;
 
--- A task that ends gives up its slots under further limit keys.
+-- A task that ends or loses its limit keys gives up its slots under further ones.
 create trigger slots_go_with_their_task after delete on tasks when old.limit_keys is not null begin
+  delete from limit_slots where task_id = old.id;
+end;
+
+create trigger slots_go_with_their_keys after update of limit_keys on tasks when old.limit_keys is not null begin
   delete from limit_slots where task_id = old.id;
 end;
 
