@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ from treadle.api.objectives import Objective
 from treadle.goals import settler as goal_settler
 from treadle.goals.records import ObjectiveNotFound
 from treadle.goals.topology import InvalidTopology
-from treadle.model.errors import IllegalTransition, InvalidInput, MissingDependency, PayloadTooLarge, Refused
+from treadle.model.errors import IllegalTransition, InvalidInput, PayloadTooLarge, Refused
 from treadle.settings import Settings
 
 UNKNOWN = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
@@ -571,13 +570,6 @@ async def test_the_other_roles_tasks_are_not_canceled(small: Engine, kind: str):
 
 
 # --- topologies and workers ---
-
-
-def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "jsonschema", None)
-    engine = make_engine("memory://")
-    with pytest.raises(MissingDependency, match=r"pip install 'treadle\[goals\]'"):
-        _ = engine.goals.objectives
 
 
 async def test_without_a_topology_work_waits_for_a_role(url: str, tmp_path: Path):

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from treadle.kernel.functions.service import Functions
     from treadle.kernel.guard import Guard
     from treadle.kernel.lists import Lists
+    from treadle.kernel.parameters import ParametersService
     from treadle.kernel.reads.throughput import ThroughputReads
     from treadle.kernel.recovery import Recovery
     from treadle.kernel.remote_workers.service import RemoteWorkers
@@ -461,6 +462,13 @@ class Kernel:
         from treadle.kernel.documents import Documents
 
         return Documents(self.core, self._plain_store, self.flows)
+
+    @cached_property
+    def parameters(self) -> ParametersService:
+        """The parameters of handlers and functions."""
+        from treadle.kernel.parameters import ParametersService
+
+        return ParametersService(self.core)
 
     @cached_property
     def tokens(self) -> Tokens:

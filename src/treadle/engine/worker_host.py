@@ -32,6 +32,7 @@ from treadle.kernel.telemetry.events import (
     WorkerStopped,
 )
 from treadle.model.errors import Refused, StoreError
+from treadle.model.json_schema import Schema
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.stored import write
 from treadle.model.tasks import Claim, Server
@@ -273,7 +274,7 @@ class WorkerHost:
             kernel.committer.on_fenced.append(self.worker.stop_fenced)
             declaring = (part.declare() for part in self._parts)
             own = self._register(), self._listen(), self._recover(), self._store_start_tasks(), self._set_keys()
-            await self._run_all(*own, *declaring)
+            await self._run_all(*own, self._register_parameters(), *declaring)
             await self._sync_declarations()
             self._state = "running"
             await kernel.store.servers.save(self.describe())
@@ -361,6 +362,17 @@ class WorkerHost:
         for name, key in wanted.items():
             if stored.get(name) != key:
                 await lists.set_handler_key(name, key, actor=self._name)
+
+    async def _register_parameters(self) -> None:
+        """Store the parameters of handlers and functions, for forms and checks in other processes."""
+        registered: dict[str, dict[int, Schema]] = {}
+        for handler in self._registry:
+            if handler.signature is not None:
+                registered.setdefault(handler.name, {})[0] = handler.signature.schema()
+        for function in self._kernel.function_registry:
+            if function.handler.signature is not None:
+                registered.setdefault(function.name, {})[function.version] = function.handler.signature.schema()
+        await self._kernel.parameters.register(registered, self._name)
 
     async def _sync_declarations(self) -> None:
         """Apply the limits and schedules that the code of this process declares."""

@@ -18,9 +18,9 @@ from treadle.api.wire import Instant
 from treadle.goals.decide import Changed, Decision, Document, ReadRecord
 from treadle.goals.kinds import GOAL_ROLE
 from treadle.goals.records import InvalidArtifact, artifact_of, with_unknown
-from treadle.goals.schemas import check_document, need_jsonschema
+from treadle.goals.schemas import check_document
 from treadle.goals.topology import Role
-from treadle.kernel.core import STORE_TIMEOUT, Core, Service
+from treadle.kernel.core import STORE_TIMEOUT, Service
 from treadle.kernel.store.lookups import PAGE_LIMIT
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter, unreadable
 from treadle.kernel.store.units import PutBlob, Row, Unit
@@ -61,10 +61,6 @@ D = TypeVar("D", Objective, ReadinessEvent, ContextSnapshot, Workorder, OutputBu
 
 class Artifacts(Service):
     """The artifacts of one namespace."""
-
-    def __init__(self, core: Core) -> None:
-        need_jsonschema()
-        super().__init__(core)
 
     async def find(self, kind: type[D], record_id: str) -> D | None:
         """Return the artifact with that id."""

@@ -274,6 +274,9 @@ REQUEST = StateMachine("request", "kept", frozenset({"kept"}), {})
 DECLARATIONS = StateMachine("declarations", "current", frozenset(), {("current", "sync"): "current"})
 """The limits and schedules that programs declare in code; one record per namespace. Each change of it is a transition."""
 
+PARAMETERS = StateMachine("parameters", "current", frozenset(), {("current", "change"): "current"})
+"""The parameters of a handler or function, as workers registered them; one record per name."""
+
 THREAD = StateMachine("thread", "kept", frozenset({"removed"}), {("kept", "remove"): "removed"})
 """The checkpoints of one thread of an agent framework; they are items of the record, and its task is the writer."""
 
@@ -342,6 +345,7 @@ MACHINES: dict[str, StateMachine] = {
         SESSION,
         REQUEST,
         DECLARATIONS,
+        PARAMETERS,
         THREAD,
         OPERATION,
         *GOAL_MACHINES,

@@ -20,6 +20,7 @@ import msgspec
 from treadle.model.conversion import Arguments, Converter, is_raw
 from treadle.model.errors import InvalidInput, InvalidPayload, NonRetryable
 from treadle.model.external import ExternalProductionHandle
+from treadle.model.json_schema import ANY_OBJECT, Schema, schema_of
 from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Released, Retry, Succeeded, Waiting
 from treadle.model.values import Json, decode, type_name
 
@@ -95,6 +96,11 @@ class Signature(msgspec.Struct, frozen=True):
     def is_typed(self) -> bool:
         """Whether anything has to be converted."""
         return self.names is not None or self.payload is not None or self.result is not None or self.wrapped
+
+    def schema(self) -> Schema:
+        """Return the JSON Schema of the payload."""
+        converter = self.fields or self.payload
+        return ANY_OBJECT if converter is None else schema_of(converter.annotation, self.bound)
 
     # callers
 

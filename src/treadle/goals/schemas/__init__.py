@@ -1,7 +1,4 @@
-"""The schemas of the goal pipeline's artifacts, and the check of every document before it is written.
-
-Needs the package `jsonschema` (the extra `goals`).
-"""
+"""The schemas of the goal pipeline's artifacts, and the check of every document before it is written."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from importlib import resources
 from typing import Any
 
 from treadle.goals.records import InvalidArtifact
-from treadle.model.errors import MissingDependency
 from treadle.model.values import Json
 
 NAMES = (
@@ -37,25 +33,15 @@ def load_schema(name: str) -> dict[str, Json]:
     return schema
 
 
-def need_jsonschema() -> Any:
-    """Return the package, or raise `MissingDependency` with the command that installs it."""
-    try:
-        import jsonschema
-    except ImportError:
-        raise MissingDependency("Objectives need the package jsonschema: pip install 'treadle[goals]'.") from None
-    return jsonschema
-
-
 @cache
 def _validator(name: str) -> Any:
-    jsonschema = need_jsonschema()
+    from jsonschema import Draft202012Validator
     from referencing import Registry, Resource
 
     registry = Registry().with_resources(
         [(f"urn:treadle:{schema_name}", Resource.from_contents(load_schema(schema_name))) for schema_name in NAMES]
     )
-    kind = jsonschema.Draft202012Validator
-    return kind(load_schema(name), registry=registry, format_checker=kind.FORMAT_CHECKER)
+    return Draft202012Validator(load_schema(name), registry=registry, format_checker=Draft202012Validator.FORMAT_CHECKER)
 
 
 def check_document(name: str, document: Json) -> None:
@@ -68,20 +54,21 @@ def check_document(name: str, document: Json) -> None:
 
 def check_schema(schema: Json) -> str | None:
     """Return the error in a user's schema, or None."""
-    jsonschema = need_jsonschema()
+    from jsonschema import Draft202012Validator, SchemaError
+
     try:
-        jsonschema.Draft202012Validator.check_schema(schema)
-    except jsonschema.SchemaError as error:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
         return str(error.message)[:_MESSAGE_LIMIT]
     return None
 
 
 def first_error(schema: Json, document: Json) -> str | None:
     """Return the reason why the document does not fit the user's schema, or None."""
-    jsonschema = need_jsonschema()
+    from jsonschema import Draft202012Validator
     from referencing import Registry
 
-    validator = jsonschema.Draft202012Validator(schema, registry=Registry())  # it fetches no remote references
+    validator = Draft202012Validator(schema, registry=Registry())  # it fetches no remote references
     error = next(iter(validator.iter_errors(document)), None)
     if error is None:
         return None

@@ -24,6 +24,7 @@ from treadle.interfaces.cli.flags import flag, flags, parse, positional, with_fl
 from treadle.interfaces.cli.format import details, plain, table
 from treadle.interfaces.cli.messages import WaitTimedOut, end_progress, print_progress
 from treadle.interfaces.cli.session import CommandSession
+from treadle.interfaces.typed_inputs import check_inputs
 
 if TYPE_CHECKING:
     from treadle.api.runs import RunOutputs
@@ -135,6 +136,8 @@ class CallCommand:
         values = parse(self._fields, {**self.special.defaults, **{name: typed[name] for name in typed if typed[name] is not None}})
         async with session.api(migrate=self.special.creates, actor=actor) as api:
             call = getattr(getattr(api, self.call.group), self.call.name)
+            if self.call.route.creates:
+                await check_inputs(api, f"{self.call.group}.{self.call.name}", values)
             result = await call(**values)
             if not getattr(result, "complete", True):
                 result = await self._search_on(session, call, result, values)

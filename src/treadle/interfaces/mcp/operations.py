@@ -42,6 +42,7 @@ from treadle.interfaces.mcp.answers import (
 )
 from treadle.interfaces.mcp.request_context import RequestContext
 from treadle.interfaces.mcp.tool import Tool
+from treadle.interfaces.typed_inputs import check_inputs
 from treadle.model.access import Scope
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.runs import ActivityKind
@@ -108,6 +109,8 @@ def operation(
             for key in _BOUNDED & arguments.keys():
                 page_size(arguments[key])
         call = calls[action]
+        if call.route.creates:
+            await check_inputs(context.api, f"{call.group}.{call.name}", arguments)
         result = await getattr(getattr(context.api, call.group), call.name)(**arguments)
         return _page(result, items_name, items) if items else answer.of(result, whole) if answer else result
 

@@ -14,6 +14,7 @@ from treadle.api.options import FunctionOptions
 from treadle.api.wire import to_builtins
 from treadle.interfaces.lsp.scan import Class, scan
 from treadle.interfaces.web.forms import described, each_field, number, parse_typed, whole
+from treadle.interfaces.web.schema_form import input_fields
 from treadle.interfaces.web.site import HEADERS, Visit, act, action, page
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput, not_found
@@ -108,7 +109,8 @@ async def function(visit: Visit) -> Response:
     versions = [function for function in (await visit.api.functions.list()).functions if function.name == name]
     if not versions:
         raise not_found("function", name)
-    return await visit.render("function_start.html", name=name, versions=versions, fields=_FUNCTION_FIELDS)
+    inputs = await input_fields(visit.api, "functions.start", {"name": name, "version": whole(visit.query, "version")})
+    return await visit.render("function_start.html", name=name, versions=versions, fields=_FUNCTION_FIELDS, inputs=inputs)
 
 
 act("/functions/{name}/start", "functions.start", "{workflow} has started.", to="/runs/{id}")

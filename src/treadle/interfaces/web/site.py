@@ -31,6 +31,7 @@ from treadle.interfaces.http.routes import HttpRoute, RouteTable
 from treadle.interfaces.web import filters
 from treadle.interfaces.web.forms import InvalidForm, Rejected, arguments_of, complete, filters_of, parameters_of
 from treadle.interfaces.web.places import PLACES, locate
+from treadle.interfaces.web.schema_form import with_inputs
 from treadle.interfaces.web.tables import link_to, table
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.store.records import EffectFilter
@@ -136,7 +137,9 @@ def act(
     parameters = [parameter for parameter in parameters_of(operation) if parameter.name not in options]
 
     async def perform(visit: Visit) -> Response:
-        arguments = complete(operation, arguments_of(await visit.form(), parameters) | visit.path | options)
+        form = await visit.form()
+        arguments = complete(operation, arguments_of(form, parameters) | visit.path | options)
+        arguments = await with_inputs(visit.api, operation, form, arguments)
         result = await attrgetter(operation)(visit.api)(**arguments)
         done = message(result, arguments) if callable(message) else fill(message, result)
         return visit.back(done, to=link_to(to, result))

@@ -10,7 +10,8 @@ from treadle.api.options import EnqueueOptions
 from treadle.api.streams import StreamEntry
 from treadle.api.tasks import TaskPage
 from treadle.engine.operations import Operations
-from treadle.interfaces.web.forms import described, filters_of
+from treadle.interfaces.web.forms import described, filters_of, text
+from treadle.interfaces.web.schema_form import input_fields
 from treadle.interfaces.web.site import Visit, act, page
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidQuery
@@ -35,7 +36,8 @@ async def tasks(visit: Visit) -> Response:
 @page("/tasks/new")
 async def new(visit: Visit) -> Response:
     visit.api.access.check(Scope.ENQUEUE)
-    return await visit.render("task_form.html", fields=_FIELDS)
+    inputs = await input_fields(visit.api, "tasks.enqueue", {"name": text(visit.query, "name")})
+    return await visit.render("task_form.html", fields=_FIELDS, inputs=inputs)
 
 
 def _outcome(enqueued: Any, options: object) -> str:

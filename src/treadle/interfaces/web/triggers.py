@@ -9,9 +9,13 @@ from starlette.responses import Response
 from treadle.api.contract import option_fields
 from treadle.api.options import ScheduleOptions, TimeOptions, WatcherOptions
 from treadle.interfaces.web.forms import TARGETS, arguments_of, described, instant, text
+from treadle.interfaces.web.schema_form import input_fields
 from treadle.interfaces.web.site import Visit, act, action, listing, page
 
 _FIELDS = described(ScheduleOptions)
+_FIRST = [field for field in _FIELDS if field.name in ("cron", "every", "zone")]
+"""Fields that most schedules need; the form has all others under Advanced."""
+_ADVANCED = [field for field in _FIELDS if field not in _FIRST and field.name != "inputs"]
 _TIMES = {option.name for option in option_fields(TimeOptions)}
 
 
@@ -30,7 +34,8 @@ async def new(visit: Visit) -> Response:
     query = visit.query
     times: Any = {name: value for name, value in arguments_of(query, option_fields(ScheduleOptions)).items() if name in _TIMES}
     preview = await visit.api.schedules.preview_new(**times, count=5) if {"cron", "every", "at"} & times.keys() else None
-    return await visit.render("schedule_form.html", preview=preview, fields=_FIELDS)
+    inputs = await input_fields(visit.api, "schedules.create", arguments_of(query, ()))
+    return await visit.render("schedule_form.html", preview=preview, first=_FIRST, advanced=_ADVANCED, inputs=inputs)
 
 
 act("/schedules", "schedules.create", to="/schedules/{id}")

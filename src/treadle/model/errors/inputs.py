@@ -109,6 +109,7 @@ _NOT_FOUND = {
     "function": "No durable function {} is known; `treadle functions list` shows the known ones.",
     "handler": "There is no registration for {}; `treadle handlers list` shows the existing ones.",
     "namespace": "The directory does not list a namespace {!r}; `treadle namespaces list` shows the existing ones.",
+    "parameters": "No worker has registered the parameters of {}.",
     "schedule": "There is no schedule {!r}; `treadle schedules list` shows the existing ones.",
     "server": "There is no worker {}; `treadle workers` shows the existing ones.",
     "step": "There is no step {}; `treadle runs show` lists the steps of a run.",

@@ -21,6 +21,7 @@ from treadle.interfaces.cli.values import (
     wait_limit,
 )
 from treadle.interfaces.cli.values import payload as parse_payload
+from treadle.interfaces.typed_inputs import check_inputs
 from treadle.model.errors import InvalidInput
 from treadle.model.values import Json
 
@@ -44,6 +45,7 @@ async def start(
     value = parse_payload(payload, parameters or ())
     limit = wait_limit(wait_for)
     async with session.api(migrate=True) as api:
+        await check_inputs(api, "functions.start", {"name": name, "payload": value, **options})
         started = await api.functions.start(name, value, **options)
         summary: dict[str, Json] = {"id": started.id, "created": started.created}
         if not wait and limit is None:

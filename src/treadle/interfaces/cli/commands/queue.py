@@ -24,6 +24,7 @@ from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.session import CommandSession
 from treadle.interfaces.cli.values import Params, Payload, wait_limit
 from treadle.interfaces.cli.values import payload as parse_payload
+from treadle.interfaces.typed_inputs import check_inputs
 from treadle.model.errors import Forbidden, InvalidInput, NotFound, TaskFailed
 from treadle.model.lists import check_count, check_rate, parse_rate
 from treadle.model.names import DEFAULT_LIST
@@ -51,6 +52,7 @@ async def enqueue(
     limit = wait_limit(wait_for)
     spec = TaskSpec(name=name, payload=value, **options)
     async with session.api(migrate=True, first=lambda engine: engine.kernel.queue.check([spec])) as api:
+        await check_inputs(api, "tasks.enqueue", {"name": name, "payload": value})
         task = await api.tasks.enqueue(name, value, **options)
         if wait or limit is not None:
             await _wait(session, api, task, limit)
