@@ -9,7 +9,7 @@ from typing import Any
 
 from treadle.agents.handler_check import try_outside
 from treadle.agents.modules import Modules, OutsideRoots, check_registration, missing_requirements
-from treadle.api.handlers import Handler, HandlerList, HandlerRates, HandlerRemoved, HandlersApi, HandlerTest, Parameters
+from treadle.api.handlers import Handler, HandlerList, HandlerRates, HandlerRemoved, HandlersApi, HandlerTest
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import Instant, record_of
 from treadle.engine import Engine
@@ -36,9 +36,6 @@ class HandlerOperations(HandlersApi):
 
     async def rates(self) -> HandlerRates:
         return await self._kernel.throughput.rates()
-
-    async def parameters(self, name: str, *, version: int | None = None) -> Parameters:
-        return await self._kernel.parameters.get(name, version)
 
     async def get(self, facet_name: str) -> Handler:
         return self._record(await self._find(facet_name), await self._problems())

@@ -133,21 +133,6 @@ RATE = View(
 View(HandlerRemoved, changed="Removed the handler of {removed}")
 
 
-class Parameters(ApiRecord, frozen=True):
-    """The parameters of a handler or function, from the annotations of its code, as live or former workers registered them."""
-
-    name: str
-    version: int
-    """Version of the function; 0: a handler."""
-    schema: dict[str, Json]
-    """JSON Schema of the payload; `{}`: any object."""
-    former: list[dict[str, Json]]
-    """Schemas that were registered before, which workers of an older release may still have."""
-
-
-View(Parameters, facts=("name", "version", "schema"))
-
-
 class HandlersApi(Protocol):
     """Handler registrations. Calls that load code need the scope `register`."""
 
@@ -161,15 +146,6 @@ class HandlersApi(Protocol):
 
         Reads the last 10,000 ends of tasks, and is cached for two seconds.
         """
-
-    @contract.get("/parameters/{name}", Scope.ENQUEUE)
-    async def parameters(
-        self,
-        name: Annotated[str, Doc("Name of a handler or function", "order")],
-        *,
-        version: Annotated[int | None, Doc("Version of a function; 0: a handler; null: the newest")] = None,
-    ) -> Parameters:
-        """Parameters of a handler or function as a JSON Schema; 404 if its code has no annotations, or never ran on a worker."""
 
     @contract.get("/handlers/{facet_name}")
     async def get(self, facet_name: FacetName) -> Handler:

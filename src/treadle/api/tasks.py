@@ -345,6 +345,21 @@ View(
 View(Why, columns=("name", "state", "text"), changed="{name} {state}: {text}")
 
 
+class Parameters(ApiRecord, frozen=True):
+    """The parameters of a handler or function, from the annotations of its code, as live or former workers registered them."""
+
+    name: str
+    version: int
+    """Version of the function; 0: a handler."""
+    schema: dict[str, Json]
+    """JSON Schema of the payload; `{}`: any object."""
+    former: list[dict[str, Json]]
+    """Schemas that were registered before, which workers of an older release may still have."""
+
+
+View(Parameters, facts=("name", "version", "schema"))
+
+
 class TasksApi(Lookup[TaskDetail], Protocol):
     """Tasks: the units of work that workers claim."""
 
@@ -385,6 +400,15 @@ class TasksApi(Lookup[TaskDetail], Protocol):
         They are stored together or not at all. A key that identifies a different task, or two different ones of the call,
         rejects them with `idempotency_key_reused`.
         """
+
+    @contract.get("/parameters/{name}", Scope.ENQUEUE)
+    async def parameters(
+        self,
+        name: Annotated[str, Doc("Name of a handler or function", "order")],
+        *,
+        version: Annotated[int | None, Doc("Version of a function; 0: a handler; null: the newest")] = None,
+    ) -> Parameters:
+        """Parameters of a handler or function as a JSON Schema; 404 if its code has no annotations, or never ran on a worker."""
 
     @contract.get("/tasks/{task_id}", lists=True)
     async def get(self, task_id: TaskId) -> TaskDetail:

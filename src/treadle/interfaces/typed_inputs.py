@@ -11,7 +11,7 @@ from treadle.workers.signatures import TRIGGERED
 
 if TYPE_CHECKING:
     from treadle.api.facade import Api
-    from treadle.api.handlers import Parameters
+    from treadle.api.tasks import Parameters
 
 _HANDLER = 0
 
@@ -51,7 +51,7 @@ def start_of(operation: str, arguments: Mapping[str, Any]) -> Start | None:
 async def find_parameters(api: Api, start: Start) -> Parameters | None:
     """Return the registered parameters; None if there are none, or the caller may not see them."""
     try:
-        return await api.handlers.parameters(start.name, version=start.version)
+        return await api.tasks.parameters(start.name, version=start.version)
     except (NotFound, Forbidden):
         return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from treadle.api.handlers import Parameters
+from treadle.api.tasks import Parameters
 from treadle.kernel.record_service import RecordService
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter

@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from treadle.api.options import PYTHON, EnqueueOptions
 from treadle.api.tasks import (
     WAIT_LIMIT,
+    Parameters,
     Task,
     TaskCreated,
     TaskDetail,
@@ -25,6 +26,7 @@ from treadle.api.tasks import (
 )
 from treadle.api.wire import record_of
 from treadle.kernel.core import Core, Service
+from treadle.kernel.parameters import ParametersService
 from treadle.kernel.queue.service import TASKS_PER_UNIT, Enqueued, Queue
 from treadle.kernel.reads.records import why_task
 from treadle.kernel.reads.service import Reads
@@ -159,6 +161,9 @@ class Tasks(Service, TasksApi):
                     raise _key_taken(name)
                 name = stored.name
         return TaskCreated(enqueued.id, name, enqueued.created)
+
+    async def parameters(self, name: str, *, version: int | None = None) -> Parameters:
+        return await ParametersService(self._core).get(name, version)
 
     async def get(self, task_id: Ref, *, access: Access = OPEN) -> TaskDetail:
         return await self._records.detail(await self._records.find(task_id, access))
