@@ -129,6 +129,10 @@ async def make_things(url: str) -> dict[str, list[str]]:
             raise NonRetryable("the kettle is broken", "broken")
         return {"degrees": 100}
 
+    @engine.handler("wash")
+    async def wash(cups: int, hot: bool = True) -> None:
+        """Nobody calls it: its parameters are shown."""
+
     @engine.function("order")
     async def order(payload: Any, ctx: Any) -> Any:
         ctx.publish("progress", {"done": 1})
@@ -266,6 +270,7 @@ def look(side: Side, at: dict[str, str]) -> None:
     side("skill show")
     side("tasks list", "--state", "failed", "--name", "boom")
     side("tasks show", at["boom 2"])
+    side("tasks parameters", "wash")
     side("why", at["boom 2"])
     side("dlq list")
     side("dlq show")

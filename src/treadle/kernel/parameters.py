@@ -28,17 +28,17 @@ _SCHEMA_LIMIT = 65_536
 _NAMES = 10_000
 
 
-class ParametersBody(Stored, frozen=True, kw_only=True):
-    """The body of a record: schemas by version, the newest first."""
+class ParametersDocument(Stored, frozen=True, kw_only=True):
+    """The document of a record: schemas by version, the newest first."""
 
     versions: dict[str, list[Schema]]
 
 
-class ParametersService(RecordService[ParametersBody]):
+class ParametersService(RecordService[ParametersDocument]):
     """The registered parameters of one namespace."""
 
     machine = PARAMETERS
-    body = ParametersBody
+    document = ParametersDocument
 
     async def register(self, registered: Registered, actor: str) -> None:
         """Store what has changed since the last registration."""
@@ -63,7 +63,7 @@ class ParametersService(RecordService[ParametersBody]):
                 versions[str(version)] = [schema, *former[:_FORMER]]
         if versions == stored:
             return []
-        body = self.save(ParametersBody(versions=versions))
+        document = self.save(ParametersDocument(versions=versions))
         if record is None:
             new = Record(
                 id=self._ids.new_id(),
@@ -71,11 +71,11 @@ class ParametersService(RecordService[ParametersBody]):
                 entity=PARAMETERS.entity,
                 name=name,
                 state=PARAMETERS.initial,
-                body=body,
+                document=document,
             )
             return [PutRecord(new)]
         state, data = PARAMETERS.initial, encode({"name": name})
-        return [ChangeRecord(record.id, record.version, body, "change", state, state, actor=actor, data=data)]
+        return [ChangeRecord(record.id, record.version, document, "change", state, state, actor=actor, data=data)]
 
     def _versions(self, record: Record) -> dict[str, list[Schema]]:
         try:

@@ -208,7 +208,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "commands.completion:completion",
         "Print the script that completes commands, options, states and names in a shell: `source <(treadle completion bash)`.",
     ),
-    Branch("tasks", "Show and operate tasks.", _commands("tasks", "list show=get cancel retry pause resume")),
+    Branch("tasks", "Show and operate tasks.", _commands("tasks", "list show=get parameters cancel retry pause resume")),
     Branch(
         "runs",
         "Show and operate runs of workflows and functions.",

@@ -83,7 +83,7 @@ def _kind(schema: Schema, whole: Schema, depth: int) -> str:
         case "array" if _kind(_plain(schema.get("items") or {}, whole), whole, _DEPTH) in ("text", "integer", "number"):
             return "lines"
         case "boolean" | "integer" | "number" as kind:
-            return kind
+            return str(kind)
         case "string" | ["string", "number"]:
             return "text"
     return "json"
