@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from tests.limits import BOUND
 
+pytestmark = pytest.mark.xdist_group("django suite")
+
 DJANGO = "Django==6.1.3"
 """The sources with the tests; the packages for users have none."""
 _LIST = "it changes a result in the list of the dummy backend, which is not the store"

@@ -115,7 +115,7 @@ def enqueue_on_commit(name: str, payload: Mapping[str, Json] | None = None, *, u
 def dashboard_url(work: Ref) -> str:
     """Return the page of a task, a run or a `TaskResult` in the dashboard at `TREADLE["DASHBOARD"]`, for links in the admin."""
     if "DASHBOARD" not in _given():
-        raise ImproperlyConfigured("Set TREADLE = {'DASHBOARD': 'https://...'}, the address of `treadle serve`.")
+        raise ImproperlyConfigured("Set TREADLE = {'DASHBOARD': 'https://...'}, the address of the dashboard.")
     return f"{_given()['DASHBOARD'].rstrip('/')}/go/{work if isinstance(work, str) else work.id}"
 
 
