@@ -94,7 +94,7 @@ async def test_every_type_has_its_field(typed: Visit):
 
 
 @pytest.mark.parametrize(("path", "name"), [("/functions/order/start", {}), ("/tasks", {"name": "pack"})])
-async def test_what_is_entered_is_the_payload(typed: Visit, path: str, name: dict[str, str]):
+async def test_entered_fields_become_the_payload(typed: Visit, path: str, name: dict[str, str]):
     await typed.do(path, **name, **TYPED)
     task = (await typed.engine.tasks.list(every=True, limit=1)).tasks[0]
     payload: Any = (await typed.engine.tasks.get(task.id)).payload
@@ -111,14 +111,14 @@ async def test_what_is_entered_is_the_payload(typed: Visit, path: str, name: dic
         ({"in.order.items": "[{"}, "This is not JSON."),
     ],
 )
-async def test_a_mistake_is_shown_at_its_field_and_starts_nothing(typed: Visit, mistake: dict[str, str], message: str):
+async def test_a_mistake_is_shown_at_its_field_before_any_start(typed: Visit, mistake: dict[str, str], message: str):
     page = await rejected(typed, "/functions/order/start", "/functions/order/start", TYPED | mistake)
     assert message in page
     assert 'value="Ada"' in page or "in.order.customer" in mistake
     assert not (await typed.engine.runs.list()).runs
 
 
-async def test_a_schedule_has_the_fields_of_what_it_starts(typed: Visit):
+async def test_a_schedule_has_the_fields_of_its_handler(typed: Visit):
     form = "/schedules/new?kind=task&target=pack&cron=0+2+*+*+*"
     assert 'name="in.order.customer"' in main_of(await typed.page(form))
     times = {"name": "nightly", "kind": "task", "target": "pack", "cron": "0 2 * * *"}

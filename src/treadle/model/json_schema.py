@@ -82,15 +82,15 @@ def mismatches(schemas: Sequence[Schema], value: Json) -> dict[str, str]:
     from jsonschema import Draft202012Validator
     from referencing import Registry
 
-    found: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for number, schema in enumerate(schemas):
         validator = Draft202012Validator(schema, registry=Registry())  # it fetches no remote references
         errors = sorted(validator.iter_errors(value), key=lambda error: [str(part) for part in error.path])
         if not errors:
             return {}
         for error in errors if number == 0 else ():
-            found = _explained(error) | found
-    return found
+            problems = _explained(error) | problems
+    return problems
 
 
 def _explained(error: Any) -> dict[str, str]:
