@@ -12,10 +12,13 @@ import threading
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from functools import partial
+from pathlib import Path
 from typing import Any, get_overloads
 
 import pytest
-from tests.functions.driver import Scene, function_scene
+from tests.engines import url_of
+from tests.functions.driver import Scene, function_scene, until
+from tests.sizes import POSTGRES
 
 from treadle import BlockingFunctionContext, DeterminismWarning, Engine, FunctionContext
 from treadle.model.errors import InvalidInput, MisusedContext, StepFailed
@@ -30,9 +33,9 @@ TYPES = {"ChildRun[R]": "BlockingChildRun[R]", "ChildRun[Any]": "BlockingChildRu
 TYPES["Update[Any]"] = "BlockingUpdate[Any]"
 
 
-@pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    async with function_scene() as opened:
+@pytest.fixture(params=["memory", POSTGRES])
+async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with function_scene(url_of(request.param, request, tmp_path)) as opened:
         yield opened
 
 
@@ -88,7 +91,7 @@ async def test_a_waiting_function_holds_no_thread(scene: Scene) -> None:
 async def test_sync_and_async_functions_are_children_of_each_other(scene: Scene) -> None:
     @scene.engine.function
     async def leaf(n: int, ctx: FunctionContext) -> int:
-        await ctx.sleep(1)
+        await ctx.sleep(0.01)
         return n + 1
 
     @scene.engine.function
@@ -102,9 +105,13 @@ async def test_sync_and_async_functions_are_children_of_each_other(scene: Scene)
 
     started = await scene.engine.start_function("f")
     process = scene.process()
-    await process.quiet()
-    scene.clock.advance(1)
-    await process.quiet()
+
+    async def has_ended() -> bool:
+        await process.quiet()
+        scene.clock.advance(10)
+        return await scene.state(started.id) == "completed"
+
+    await until(has_ended)
     assert await scene.engine.run_result(started) == 8
 
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from tests.approvals.test_functions import asked
 from tests.engines import make_engine
 from tests.functions.test_streams import read
+from tests.integrations.tool_retries import POLICIES, Tool
 from tests.limits import BOUND
 
 from agents import (
@@ -586,3 +587,19 @@ async def test_the_sdks_own_runner_is_refused_in_a_function_and_works_in_a_step(
         assert server.requests == []
         assert await engine.run_result(await engine.start_function("step"), timeout=BOUND) == "Hello."
         assert await plain() == "Hello."
+
+
+@pytest.mark.parametrize("effect", [False, True])
+@pytest.mark.parametrize("name", POLICIES)
+async def test_a_tool_is_retried_after_the_exceptions_that_its_policy_selects(name: str, effect: bool) -> None:
+    policy, calls = POLICIES[name]
+    tool = Tool()
+
+    @function_tool(failure_error_function=None)
+    async def look() -> str:
+        return tool.call()
+
+    agent = Agent[Any](name="a", model=Scripted([], [call(0, "look")], [said("done")]), tools=[look])
+    runner = TreadleRunner(tools={"look": ToolOptions(retry=policy, effect=effect)})
+    result, code, *_ = await ended(agent, runner)
+    assert (result, code is None, tool.calls) == ("done" if calls > 1 else None, calls > 1, calls)

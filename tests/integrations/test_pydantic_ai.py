@@ -26,6 +26,7 @@ from pydantic_ai.usage import UsageLimits
 from tests.approvals.test_functions import asked
 from tests.engines import make_engine
 from tests.functions.test_streams import read
+from tests.integrations.tool_retries import POLICIES, Tool
 from tests.limits import BOUND
 
 from treadle import Engine, RetryPolicy, RunFailed
@@ -419,3 +420,26 @@ def test_the_limit_of_a_delegated_agent_is_reached_at_the_same_request_after_any
     for case in report.cases:
         assert case.outcome == report.outcome, case.text()
         assert set(case.effects) == set(report.effects), case.text()
+
+
+@pytest.mark.parametrize("effect", [False, True])
+@pytest.mark.parametrize("name", POLICIES)
+async def test_a_tool_is_retried_after_the_exceptions_that_its_policy_selects(name: str, effect: bool) -> None:
+    policy, calls = POLICIES[name]
+    tool, engine = Tool(), make_engine("memory://")
+
+    async def respond(messages: list[ModelMessage], info: Any) -> ModelResponse:
+        is_first = len(messages) == 1
+        return ModelResponse([ToolCallPart("look", {}, "1")] if is_first else [TextPart("done")])
+
+    agent = Agent(FunctionModel(respond), name="a", capabilities=[TreadleDurability()])
+
+    @agent.tool_plain(metadata={"treadle": ToolOptions(retry=policy, effect=effect)})
+    async def look() -> str:
+        return tool.call()
+
+    if calls > 1:
+        assert await result_of(engine, agent) == "done"
+    else:
+        await failure_of(engine, agent)
+    assert tool.calls == calls

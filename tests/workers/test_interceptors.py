@@ -174,6 +174,71 @@ async def test_interceptors_may_change_requests_and_results() -> None:
         assert [record.id for record in (await env.engine.runs.list(where="tag.tenant = acme")).runs] == [run.id]
 
 
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_interceptors_see_and_change_the_start_of_a_child_once(kind: str) -> None:
+    async def run(env: Environment) -> Any:
+        env.engine.intercept(Tenant())
+
+        @env.engine.function("child")
+        async def child(payload: dict[str, Any], ctx: Any) -> Any:
+            return payload
+
+        async def parent(payload: dict[str, Any], ctx: Any) -> Any:
+            started = await ctx.start("child", {"n": 1})
+            await ctx.sleep(1)
+            return await started.result()
+
+        def sync_parent(payload: dict[str, Any], ctx: Any) -> Any:
+            started = ctx.start("child", {"n": 1})
+            ctx.sleep(1)
+            return started.result()
+
+        env.engine.function("parent")(parent if kind == "async" else sync_parent)
+        result = await env.result(await env.engine.start("parent"))
+        assert {run.workflow for run in (await env.engine.runs.list(where="tag.tenant = acme")).runs} == {"child", "parent"}
+        return result
+
+    log, result = await recorded(run)
+    assert log == [*around("start parent"), *around("start child")]
+    assert result == {"tenant": "acme"}
+
+
+class Full(Interceptor):
+    """Refuses children, in the first execution only."""
+
+    calls = 0
+
+    async def start(self, request: RunRequest, proceed: Any) -> Any:
+        self.calls += request.name == "child"
+        if self.calls == 1:
+            await proceed(request)
+            raise PermissionError("no room")
+        return await proceed(request)
+
+
+async def test_the_exception_of_an_interceptor_of_a_start_is_recorded() -> None:
+    async with Environment(settings=Settings(warm_functions=0)) as env:
+        full = Full()
+        env.engine.intercept(full)
+
+        @env.engine.function("child")
+        async def child(payload: dict[str, Any], ctx: Any) -> None: ...
+
+        @env.engine.function("parent")
+        async def parent(payload: dict[str, Any], ctx: Any) -> str:
+            try:
+                await ctx.start("child")
+            except PermissionError as error:
+                await ctx.sleep(1)
+                return str(error)
+            return "started"
+
+        run = await env.engine.start("parent")
+        assert "no room" in await env.result(run)
+        assert full.calls == 1
+        assert [run.workflow for run in (await env.engine.runs.list()).runs] == ["parent"]
+
+
 class Refusing(Interceptor):
     async def handler(self, ctx: Context, proceed: Any) -> Any:
         raise PermissionError("no secret")

@@ -47,7 +47,7 @@ class Interceptor:
         return await proceed(specs)
 
     async def start(self, request: RunRequest, proceed: Callable[[RunRequest], Awaitable[StartedRun]]) -> StartedRun:
-        """Start a run of a function or a workflow."""
+        """Start a run of a function or a workflow, also a child; the options of a child are those of `ctx.start`, and `tags`."""
         return await proceed(request)
 
     async def handler(self, ctx: Context, proceed: Callable[[Context], Awaitable[Any]]) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from treadle.kernel.core import intercepted
 from treadle.kernel.functions.decide import new_run
 from treadle.kernel.functions.steps import (
     ASK,
@@ -21,6 +22,7 @@ from treadle.kernel.functions.steps import (
     make_step,
 )
 from treadle.kernel.queue.service import limit_fields
+from treadle.kernel.runs.records import RunRequest, StartedRun
 from treadle.kernel.store.units import Row
 from treadle.model.conversion import Converter, plain_object
 from treadle.model.errors import InvalidInput, InvalidPayload, MisusedContext, UpdateRejected
@@ -31,6 +33,7 @@ from treadle.model.states import StepState
 from treadle.model.stored import write
 from treadle.model.tasks import NewTask
 from treadle.model.values import Json, arguments_text, decode, encode, shown, storable, text_of
+from treadle.workers.call import outcome_of_error
 from treadle.workers.functions.driver import Driver, answer_row
 from treadle.workers.functions.execution import FunctionBranch, Host, executing
 from treadle.workers.functions.inbox import Wait
@@ -317,34 +320,61 @@ class StartOperation(Operation):
         if is_interrupted(self.driver, branch, recorded):
             raise failure_of(interrupted(self.driver, branch, recorded or journal.new_step(place, START, name, StepState.RUNNING)))
         if recorded is None:
-            runtime = execution.runtime
-            version = await runtime.resolve(self.name, self.version)
             recorded = journal.new_step(place, START, name, StepState.COMPLETED)
-            recorded.task_id, recorded.version = child_run_id(recorded.id), version
-            recorded.about = arguments_text(self.payload) or None
-            recorded.on_parent_close = self.on_parent_close
-            _, task, rows = new_run(
-                run_id=recorded.task_id,
-                namespace=runtime.namespace,
-                name=self.name,
-                version=version,
-                payload=self.payload,
-                value_store=runtime.value_store,
-                payload_limit=runtime.payload_limit,
-                root_id=execution.root_id,
-                trace_id=execution.task.trace_id,
-                parent_id=execution.run_id,
-                parent_step_id=recorded.id,
-                fairness_key=execution.task.fairness_key,
-                baggage=execution.task.baggage,
-                limits_for=runtime.limits_for,
-                **self.options,
-            )
-            step = make_step(execution.run_id, recorded, runtime.value_store)
-            branch.next_unit().starts.append((task, rows, step))
+            await self._start(branch, recorded)
+        if recorded.state == StepState.FAILED:
+            raise failure_of(recorded)
         if recorded.on_parent_close is not None:
             self.driver.children.append(recorded)
         return ChildRun(self.driver, recorded, self.load)
+
+    async def _start(self, branch: FunctionBranch, recorded: Recorded) -> None:
+        """Create the child inside of the interceptors; an exception of theirs is the recorded result of the step."""
+        around = self.driver.execution.runtime.around
+        if "start" not in around:
+            await self._create(branch, recorded, self.name, self.payload, {"version": self.version, **self.options})
+            return
+
+        async def create(request: RunRequest) -> StartedRun:
+            await self._create(branch, recorded, request.name, request.payload, request.options)
+            return StartedRun(recorded.task_id or "")
+
+        request = RunRequest(self.name, self.payload, {"version": self.version, **self.options})
+        try:
+            await intercepted(around, "start", request, create)
+        except Exception as error:
+            recorded.state, recorded.task_id = StepState.FAILED, None
+            recorded.error = outcome_of_error(error, "start_error").problem.as_json()
+            unit = branch.next_unit()
+            unit.starts = [start for start in unit.starts if start[2].id != recorded.id]
+            self.driver.journal.write(recorded, unit)
+
+    async def _create(
+        self, branch: FunctionBranch, recorded: Recorded, name: str, payload: Mapping[str, Json] | None, options: Mapping[str, Any]
+    ) -> None:
+        execution = self.driver.execution
+        runtime, task = execution.runtime, execution.task
+        version = await runtime.resolve(name, options.get("version"))
+        recorded.task_id, recorded.version = child_run_id(recorded.id), version
+        recorded.about = arguments_text(payload or {}) or None
+        recorded.on_parent_close = self.on_parent_close
+        inherited = {"fairness_key": task.fairness_key, "baggage": task.baggage}
+        _, own_task, rows = new_run(
+            run_id=recorded.task_id,
+            namespace=runtime.namespace,
+            name=name,
+            payload=payload,
+            value_store=runtime.value_store,
+            payload_limit=runtime.payload_limit,
+            root_id=execution.root_id,
+            trace_id=task.trace_id,
+            parent_id=execution.run_id,
+            parent_step_id=recorded.id,
+            limits_for=runtime.limits_for,
+            **{**inherited, **options, "version": version},
+        )
+        step = make_step(execution.run_id, recorded, runtime.value_store)
+        branch.next_unit().starts.append((own_task, rows, step))
 
 
 class ChildRun(Generic[R_co]):
