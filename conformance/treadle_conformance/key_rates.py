@@ -10,7 +10,7 @@ from treadle.kernel.store.units import LimitTask, Redrive, Unit, Verdict
 from treadle.model.lists import Limit
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.states import BlockReason
-from treadle.model.tasks import Preclaimed, Task
+from treadle.model.tasks import NewTask, Preclaimed, Task, TaskLimit
 from treadle_conformance.task_steps import (
     MINUTE,
     OTHER,
@@ -167,6 +167,26 @@ async def test_a_callers_maximum_joins_an_operators_rate(store):
     await put(store, *[new_task(limit_key=KEY, limit=2) for _ in range(5)])
     found = await limit(store)
     assert (found.max_running, found.by_operator, found.admitted) == (2, False, 2)
+
+
+async def test_tasks_set_the_rate_of_their_key_unless_an_operator_has_set_it(store, clock):
+    def paced(per_second: float, burst: int) -> list[NewTask]:
+        return [new_task(limit_key=KEY, limits=((KEY, TaskLimit(3, per_second, burst)),)) for _ in range(6)]
+
+    await put(store, *paced(2.0, 2))
+    assert len(await claim(store)) == 2
+    await clock.advance(500)
+    await store.tasks.wake(10)
+    assert len(await claim(store)) == 1
+    assert (await limit(store)).max_running == 3
+    await put(store, *paced(4.0, 1))
+    assert ((await limit(store)).rate, (await limit(store)).burst) == (4.0, 1)
+    await rate(store, 1.0, 5)
+    await put(store, *paced(2.0, 2))
+    assert ((await limit(store)).rate, (await limit(store)).burst) == (1.0, 5)
+    await rate(store, None)
+    await put(store, *paced(2.0, 2))
+    assert (await limit(store)).rate == 2.0
 
 
 async def test_unclaimed_tasks_do_not_use_up_the_rate_of_other_handlers(store, clock):

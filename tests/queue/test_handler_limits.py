@@ -92,6 +92,33 @@ async def test_an_operators_maximum_of_a_value_is_kept_and_a_new_one_in_code_is_
             assert await _maxima(engine) == {"customer:ada": most, "customer:eve": 1}
 
 
+async def _rates(engine: Engine) -> dict[str, float | None]:
+    return {limit.key: limit.rate for limit in (await engine.kernel.lists.limits()).limits}
+
+
+async def test_all_tasks_of_values_with_rates_start(engine: Engine) -> None:
+    engine.handler("send", limits=[Limit("customer", by="customer", rate=50)])(_noop)
+    async with engine, engine.worker():
+        tasks = await engine.enqueue_many([TaskSpec(name="send", payload={"customer": n % 2}) for n in range(120)])
+        assert await _rates(engine) == {"customer:0": 50, "customer:1": 50}
+        for task in tasks:
+            await engine.result(task, timeout=BOUND)
+
+
+async def test_an_operators_rate_of_a_value_is_kept_and_a_new_one_in_code_is_stored(engine: Engine) -> None:
+    async with engine:
+        for rate in ("2/s", 5.0):
+            limits = [Limit("customer", by="customer", rate=rate)]
+            engine.kernel.registry.put(make_handler("send", _noop, limits=limits))
+            await engine.kernel.lists.limit_key_rate("customer:eve", 1)
+            for customer in ("ada", "eve"):
+                await engine.enqueue("send", {"customer": customer})
+        assert await _rates(engine) == {"customer:ada": 5, "customer:eve": 1}
+        await engine.kernel.lists.limit_key_rate("customer:eve", None)
+        await engine.enqueue("send", {"customer": "eve"})
+        assert await _rates(engine) == {"customer:ada": 5, "customer:eve": 5}
+
+
 async def test_a_process_without_the_handler_uses_the_key_that_its_worker_stored(engine: Engine) -> None:
     engine.handler("send", limits=LIMITS)(_noop)
     async with engine, engine.worker(), twin_of(engine) as other:
@@ -132,7 +159,7 @@ async def test_a_value_that_cannot_be_a_key_is_refused(value: Any) -> None:
         (lambda: Limit("a", by=""), InvalidInput),
         (lambda: Limit("a", max=0), InvalidInput),
         (lambda: Limit("a", rate="often"), InvalidInput),
-        (lambda: Limit("a", by="b", rate=1), InvalidInput),
+        (lambda: Limit("a", by="b", rate=0), InvalidPolicy),
         (lambda: Engine("memory://").handler("send", limits=["a"])(_noop), InvalidPolicy),
         (lambda: Engine("memory://").handler("send", limits=[Limit(str(n)) for n in range(11)])(_noop), InvalidPolicy),
         (lambda: Engine("memory://").handler("send", limits=LIMITS, limit_key="a")(_noop), InvalidPolicy),

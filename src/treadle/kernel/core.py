@@ -16,7 +16,7 @@ from treadle.model.errors import RunNotFound, TaskNotFound
 from treadle.model.ids import Ids, Ref
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.runs import Run
-from treadle.model.tasks import Task
+from treadle.model.tasks import Task, TaskLimit
 from treadle.model.values import PAYLOAD_LIMIT
 
 STORE_TIMEOUT = 15.0
@@ -61,8 +61,8 @@ class Core:
     around: Around = field(default_factory=dict)
     """The interceptors of the engine."""
 
-    limits_for: Callable[[str, Mapping[str, Any]], Mapping[str, int | None]] = lambda name, payload: {}
-    """Returns the limit keys that the handler declares for a task with the payload, each with its maximum if the task sets it."""
+    limits_for: Callable[[str, Mapping[str, Any]], Mapping[str, TaskLimit]] = lambda name, payload: {}
+    """Returns the limit keys that the handler declares for a task with the payload, each with the limit that the task sets."""
 
     def baggage(self) -> str | None:
         """Return the values of the caller's context variables, as stored."""

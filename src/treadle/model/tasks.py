@@ -36,6 +36,14 @@ class Preclaimed(msgspec.Struct, frozen=True):
     lease_for: int
 
 
+class TaskLimit(NamedTuple):
+    """The limit that a new task sets for one of its keys, unless an operator has set another one."""
+
+    max: int | None = None
+    rate: float | None = None
+    burst: int | None = None
+
+
 class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A task to insert. The kernel makes the `id`; inserting the same id twice is a no-op."""
 
@@ -58,7 +66,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The key of its concurrency limit; None: the key of its queue, if it has one."""
     limit: int | None = None
     """How many tasks with the key may run concurrently, unless an operator has set it."""
-    limits: tuple[tuple[str, int], ...] = ()
+    limits: tuple[tuple[str, TaskLimit], ...] = ()
     """The same for each of several keys."""
     fairness_key: str | None = None
     """Tasks of different keys with the same queue and priority are claimed alternately."""

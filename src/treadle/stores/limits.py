@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from treadle.model.lists import HANDLER_KEY, Limit
 from treadle.model.states import BlockReason
+from treadle.model.tasks import TaskLimit
 from treadle.stores.rules.admission import Waiting, admission
 from treadle.stores.rules.units import Entered, GuardedQueue, capped_queues, check_backlog
 from treadle.stores.session import Session
@@ -24,7 +25,7 @@ BATCH = 10_000
 """The maximum number of tasks of one key that one transaction changes; later transactions change the rest."""
 
 
-async def admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, int] | None = None) -> set[int]:
+async def admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, TaskLimit] | None = None) -> set[int]:
     """Admit as many tasks of each key as there is room for, at the end of the caller's transaction; return their queues.
 
     `limits` are the limits that callers gave for some of the keys.
@@ -33,7 +34,7 @@ async def admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, int]
     return queues
 
 
-async def _admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, int] | None = None) -> tuple[set[int], int]:
+async def _admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, TaskLimit] | None = None) -> tuple[set[int], int]:
     ordered = sorted({(namespace, key) for namespace, joined in keys for key in joined.split("\n")})
     queues: set[int] = set()
     count = 0
@@ -41,8 +42,8 @@ async def _admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, int
         return queues, count
     locked = set(ordered)
     lines = [row[:2] for row in await session.fetch("lock_keys", rows=ordered)]
-    if limits and (changed := await session.fetch("put_limits", rows=[(*key, limit) for key, limit in sorted(limits.items())])):
-        await session.execute("recall", rows=[tuple(key) for key in changed], most=BATCH)
+    if limits and (changed := await _put_limits(session, limits)):
+        await session.execute("recall", rows=sorted(changed), most=BATCH)
     while lines:
         waiting: list[Waiting] = []
         rooms: dict[Key, float] = {}
@@ -62,6 +63,16 @@ async def _admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, int
         lengths = Counter((task.namespace, task.key) for task in waiting)
         lines = sorted(line for line, length in lengths.items() if length == listed[line] and rooms[line] > 0)
     return queues, count
+
+
+async def _put_limits(session: Session, limits: Mapping[Key, TaskLimit]) -> set[Key]:
+    """Store the limits that callers gave for keys, unless an operator has set them; return the changed keys."""
+    changed: list[Sequence[str]] = []
+    if maxima := [(*key, limit.max) for key, limit in sorted(limits.items()) if limit.max is not None]:
+        changed += await session.fetch("put_limits", rows=maxima)
+    if rates := [(*key, limit.rate, limit.burst) for key, limit in sorted(limits.items()) if limit.rate is not None]:
+        changed += await session.fetch("put_rates", rows=rates)
+    return {(namespace, key) for namespace, key in changed}
 
 
 async def _admit_several(session: Session, waiting: list[Waiting], rooms: dict[Key, float], locked: set[Key]) -> list[Waiting]:

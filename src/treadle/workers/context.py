@@ -19,7 +19,7 @@ from treadle.model.external import Production
 from treadle.model.names import EXTERNAL_CANCEL, FUNCTION, HANDLER, check_key, check_name, handles, short_name
 from treadle.model.retry import NO_RETRY, PolicyWithCode, RetryPolicy, as_policy
 from treadle.model.tags import Tags, TagValue, check_tags
-from treadle.model.tasks import Claim, LogLine, Task, log_line, progress_text
+from treadle.model.tasks import Claim, LogLine, Task, TaskLimit, log_line, progress_text
 from treadle.model.values import Json, decode, shown
 from treadle.workers.baggage import NO_BAGGAGE, Baggage
 from treadle.workers.effects import AttemptEffects, EffectKernel
@@ -215,8 +215,8 @@ class Registry:
         """Return the handler for tasks of that name."""
         return self._handlers.get(name) or self._handlers.get(short_name(name))
 
-    def limits_for(self, name: str, payload: Mapping[str, Any]) -> dict[str, int | None]:
-        """Return the limit keys of a task by the limits of its handler here, each with the maximum that the task sets."""
+    def limits_for(self, name: str, payload: Mapping[str, Any]) -> dict[str, TaskLimit]:
+        """Return the limit keys of a task by the limits of its handler here, each with the limit that the task sets."""
         handler = self.find(name)
         return keys_of(() if handler is None else handler.limits, payload)
 

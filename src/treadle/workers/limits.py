@@ -8,8 +8,9 @@ from typing import Any
 
 from treadle.kernel.queue.service import MAX_LIMIT_KEYS
 from treadle.model.errors import InvalidInput, InvalidPolicy
-from treadle.model.lists import check_count, parse_rate
+from treadle.model.lists import check_count, check_rate, parse_rate
 from treadle.model.names import check_key
+from treadle.model.tasks import TaskLimit
 from treadle.model.values import shown
 
 
@@ -21,7 +22,7 @@ class Limit:
 
     With `by`, the name of a field of the payload, each of its values (a text or a whole number) has a limit of its own, whose key
     is `NAME:VALUE`; tasks without a value do not count. Without, `name` is the key; handlers may share it. A rate is a number, or
-    a text such as `100/min`.
+    a text such as `100/min`; its burst is one second's worth.
     """
 
     name: str
@@ -37,12 +38,15 @@ class Limit:
         if self.max is not None:
             check_count(self.max, "A limit")
         if self.rate is not None:
-            parse_rate(self.rate)
-            if self.by is not None:
-                raise InvalidInput(
-                    f"The limit {self.name} has by= and rate=. A limit by a field takes max=; the rate of one key is set with "
-                    "kernel.lists.limit_key_rate."
-                )
+            check_rate(parse_rate(self.rate), None)
+
+    @property
+    def of_task(self) -> TaskLimit:
+        """The limit that a task sets for its key; that of a key without a field is declared."""
+        if self.by is None:
+            return TaskLimit()
+        rate = None if self.rate is None else parse_rate(self.rate)
+        return TaskLimit(self.max, rate, check_rate(rate, None))
 
     def key(self, payload: Mapping[str, Any]) -> str | None:
         """Return the limit key of a task with that payload; None if it does not count."""
@@ -58,9 +62,9 @@ class Limit:
         return check_key(f"{self.name}:{value}", "limit key")
 
 
-def keys_of(limits: Iterable[Limit], payload: Mapping[str, Any]) -> dict[str, int | None]:
-    """Return the limit keys of a task, each with the maximum that the task sets."""
-    return {key: limit.max if limit.by else None for limit in limits if (key := limit.key(payload)) is not None}
+def keys_of(limits: Iterable[Limit], payload: Mapping[str, Any]) -> dict[str, TaskLimit]:
+    """Return the limit keys of a task, each with the limit that the task sets."""
+    return {key: limit.of_task for limit in limits if (key := limit.key(payload)) is not None}
 
 
 def check_limits(handler: str, limits: Iterable[Limit], limit_key: str | None) -> tuple[Limit, ...]:

@@ -29,7 +29,7 @@ from treadle.model.runs import Run, Step
 from treadle.model.states import BlockReason, RunState, TaskState
 from treadle.model.stored import Stored, convert, plain
 from treadle.model.tags import Tags, check_tags
-from treadle.model.tasks import NewTask, Task
+from treadle.model.tasks import NewTask, Task, TaskLimit
 from treadle.model.values import Json, decode, decode_object, encode, shown
 
 REPLAYED = "replay"
@@ -60,7 +60,7 @@ def new_run(
     baggage: str | None = None,
     tags: Tags | None = None,
     continues: Run | None = None,
-    limits_for: Callable[[str, Mapping[str, Any]], Mapping[str, int | None]] = lambda name, payload: {},
+    limits_for: Callable[[str, Mapping[str, Any]], Mapping[str, TaskLimit]] = lambda name, payload: {},
 ) -> tuple[Run, NewTask, tuple[Row, ...]]:
     """A new run, the task that executes it, and its rows; it is running from the start. `continues`: the link before it."""
     if payload is not None and not isinstance(payload, Mapping):

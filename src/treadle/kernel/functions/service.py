@@ -85,7 +85,7 @@ from treadle.model.retry import Backoff
 from treadle.model.runs import Run, Step
 from treadle.model.states import RUN, RunState, StepState, TaskState
 from treadle.model.tags import Tags
-from treadle.model.tasks import FRAMEWORK, SOURCE, Claim, LogLine, NewTask, Task
+from treadle.model.tasks import FRAMEWORK, SOURCE, Claim, LogLine, NewTask, Task, TaskLimit
 from treadle.model.values import BlobRef, Json, encode
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ class Functions(Service):
         )
         if limit is not None or limit_key is not None:
             key = run_key(name if limit_key is None else check_key(limit_key, "limit key"))
-            task = replace(task, **limit_fields({key: None if limit is None else check_count(limit, "A limit")}))
+            task = replace(task, **limit_fields({key: TaskLimit(None if limit is None else check_count(limit, "A limit"))}))
         return run, (task, *deadline_tasks(run, now)), rows
 
     async def resolve(self, name: str, version: int | None) -> int:

@@ -47,7 +47,7 @@ from treadle.model.retry import as_policy
 from treadle.model.states import TASK, TaskState
 from treadle.model.stored import write
 from treadle.model.tags import check_tags
-from treadle.model.tasks import NewTask, Task
+from treadle.model.tasks import NewTask, Task, TaskLimit
 from treadle.model.values import BlobRef, Json, encode, shown
 
 TASKS_PER_UNIT = 1000
@@ -356,12 +356,12 @@ class Queue(Service):
         return self._value_store.pack(payload, root_id, "payload", self._core.payload_limit)
 
 
-def limit_fields(limits: Mapping[str, int | None]) -> dict[str, Any]:
-    """Return the fields of a new task with these limit keys; a key may have the maximum that the task sets."""
+def limit_fields(limits: Mapping[str, TaskLimit]) -> dict[str, Any]:
+    """Return the fields of a new task with these limit keys, each with the limit that the task sets."""
     if not limits:
         return {}
-    keys, maxima = sorted(limits), tuple((key, most) for key, most in limits.items() if most is not None)
-    return {"limit_key": keys[0], "limit_keys": "\n".join(keys) if len(keys) > 1 else None, "limits": maxima}
+    keys, own = sorted(limits), tuple((key, limit) for key, limit in limits.items() if limit != TaskLimit())
+    return {"limit_key": keys[0], "limit_keys": "\n".join(keys) if len(keys) > 1 else None, "limits": own}
 
 
 def _limit_keys(spec: TaskSpec) -> dict[str, Any]:
@@ -375,7 +375,7 @@ def _limit_keys(spec: TaskSpec) -> dict[str, Any]:
         raise InvalidInput(
             "limit is for a task with one limit key; set those of several with engine.declare.limit or kernel.lists."
         )
-    return limit_fields(dict.fromkeys(keys))
+    return limit_fields(dict.fromkeys(keys, TaskLimit()))
 
 
 def check_priority(priority: int) -> int:

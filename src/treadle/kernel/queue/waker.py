@@ -153,6 +153,8 @@ class Waker:
         """Poll soon after tasks with a limit key were claimed, if limits have rates: the next start may be due soon."""
         if self._rated:
             self.expect(0)
+        else:
+            self.notify()  # one may have got a rate since the last poll
 
     def on_signal(self, queue_ids: tuple[int, ...]) -> None:
         """Poll sooner after a signal that tasks may be due, or that servers have changed."""

@@ -98,6 +98,21 @@ set max_running = excluded.max_running
 where not limits.by_operator and limits.max_running is distinct from excluded.max_running
 returning namespace, key;
 
+-- name: put_rates(*rows)
+-- Store callers' rates of locked keys ($1 namespaces, $2 keys, $3 rates, $4 bursts), unless an operator or a program has set one;
+-- return the changed keys.
+insert into limits (namespace, key, by_operator, rate, rate_of_task, burst, tokens, tokens_at)
+select namespace, key, false, rate, true, burst, burst, (select treadle_now())
+from unnest($1::text[], $2::text[], $3::double precision[], $4::integer[]) as given (namespace, key, rate, burst)
+on conflict (namespace, key) do update
+set rate = excluded.rate, rate_of_task = true, burst = excluded.burst, tokens_at = excluded.tokens_at,
+  tokens = case when limits.rate is null then excluded.burst else least(
+    excluded.burst, limits.burst, limits.tokens + limits.rate * greatest(excluded.tokens_at - limits.tokens_at, 0) / 1000
+  ) end
+where (limits.rate is null or limits.rate_of_task)
+  and (limits.rate is distinct from excluded.rate or limits.burst is distinct from excluded.burst)
+returning namespace, key;
+
 -- name: set_limit(namespace, key, max_running)
 -- Store an operator's limit of a key.
 insert into limits (namespace, key, max_running, by_operator)
@@ -110,7 +125,7 @@ set max_running = excluded.max_running, by_operator = true;
 insert into limits (namespace, key, max_running, by_operator, rate, burst, tokens, tokens_at)
 values ($1::text, $2::text, null, false, $3::double precision, $4::integer, $4::integer, (select treadle_now()))
 on conflict (namespace, key) do update
-set rate = excluded.rate, burst = excluded.burst, tokens_at = excluded.tokens_at,
+set rate = excluded.rate, rate_of_task = false, burst = excluded.burst, tokens_at = excluded.tokens_at,
   tokens = case when limits.rate is null then excluded.burst else least(
     excluded.burst, limits.burst, limits.tokens + limits.rate * greatest(excluded.tokens_at - limits.tokens_at, 0) / 1000
   ) end;
@@ -122,7 +137,7 @@ update limits set max_running = null, by_operator = false where namespace = $1::
 -- name: drop_rate(namespace, key)
 -- Remove the rate of a key that has a maximum.
 update limits
-set rate = null, burst = null, tokens = null, tokens_at = null
+set rate = null, rate_of_task = false, burst = null, tokens = null, tokens_at = null
 where namespace = $1::text and key = $2::text and max_running is not null;
 
 -- name: drop_limit(namespace, key)

@@ -37,7 +37,7 @@ from treadle.model.errors import BacklogFull, InvalidInput, ListDraining
 from treadle.model.names import QueueKey
 from treadle.model.records import Record
 from treadle.model.states import RUN, BlockReason
-from treadle.model.tasks import Claim, NewTask
+from treadle.model.tasks import Claim, NewTask, TaskLimit
 from treadle.stores.statements import COLUMN_SETS
 
 Key = tuple[str, str]
@@ -495,14 +495,14 @@ class Inserted:
         }
 
     @property
-    def limits(self) -> dict[Key, int]:
+    def limits(self) -> dict[Key, TaskLimit]:
         """The limits that callers gave for keys of new tasks."""
         return {
             (task.queue.namespace, key): limit
             for task in self.tasks
             if task.limit_key and task.id in self.ids
-            for key, limit in (*task.limits, (task.limit_key, task.limit))
-            if limit is not None
+            for key, limit in (*task.limits, (task.limit_key, TaskLimit(task.limit)))
+            if limit != TaskLimit()
         }
 
 

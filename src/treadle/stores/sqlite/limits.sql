@@ -75,6 +75,16 @@ set max_running = excluded.max_running
 where not limits.by_operator and limits.max_running is not excluded.max_running
 returning namespace, key;
 
+-- name: put_rates(namespace, key, rate, burst) as each
+-- Store a caller's rate of a key, unless an operator or a program has set one; return the key if that changed the rate.
+insert into limits (namespace, key, by_operator, rate, rate_of_task, burst, tokens, tokens_at)
+values (:namespace, :key, 0, :rate, 1, :burst, :burst, :now)
+on conflict (namespace, key) do update
+set rate = :rate, rate_of_task = 1, burst = :burst, tokens_at = :now,
+  tokens = coalesce(min(:burst, burst, tokens + rate * max(:now - tokens_at, 0) / 1000.0), :burst)
+where (rate is null or rate_of_task) and (rate is not :rate or burst is not :burst)
+returning namespace, key;
+
 -- name: set_limit
 -- Store an operator's limit of a key.
 insert into limits (namespace, key, max_running, by_operator)
@@ -87,7 +97,7 @@ set max_running = excluded.max_running, by_operator = 1;
 insert into limits (namespace, key, max_running, by_operator, rate, burst, tokens, tokens_at)
 values (:namespace, :key, null, 0, :rate, :burst, :burst, :now)
 on conflict (namespace, key) do update
-set rate = :rate, burst = :burst, tokens_at = :now,
+set rate = :rate, rate_of_task = 0, burst = :burst, tokens_at = :now,
   tokens = coalesce(min(:burst, burst, tokens + rate * max(:now - tokens_at, 0) / 1000.0), :burst);
 
 -- name: drop_max
@@ -97,7 +107,7 @@ update limits set max_running = null, by_operator = 0 where namespace = :namespa
 -- name: drop_rate
 -- Remove the rate of a key that has a maximum.
 update limits
-set rate = null, burst = null, tokens = null, tokens_at = null
+set rate = null, rate_of_task = 0, burst = null, tokens = null, tokens_at = null
 where namespace = :namespace and key = :key and max_running is not null;
 
 -- name: drop_limit

@@ -26,7 +26,7 @@ from treadle.model.ids import Ids
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Step
 from treadle.model.states import StepState
-from treadle.model.tasks import NewTask, Task
+from treadle.model.tasks import NewTask, Task, TaskLimit
 from treadle.settings import Settings
 from treadle.workers.call import Executor
 from treadle.workers.context import Context
@@ -273,7 +273,7 @@ class Runtime:
     """Returns the code of a sync step as it is called in a thread."""
     record_step: Callable[[Any, Mapping[str, Any], Callable[[Any], str], Callable[[Any], Any] | None], str] | None = None
     """Executes the code of a transactional step in the user's database, or returns its recorded result."""
-    limits_for: Callable[[str, Mapping[str, Any]], Mapping[str, int | None]] = lambda name, payload: {}
+    limits_for: Callable[[str, Mapping[str, Any]], Mapping[str, TaskLimit]] = lambda name, payload: {}
     """Returns the limit keys that the handler declares for a task: see `Core`."""
     streams: StreamReads = field(kw_only=True)
 

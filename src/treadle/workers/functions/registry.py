@@ -28,6 +28,7 @@ from treadle.kernel.functions.steps import check_version, queue_name
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, Refused
 from treadle.model.names import check_name, run_key
+from treadle.model.tasks import TaskLimit
 from treadle.model.values import shown
 from treadle.workers.context import RegisteredHandler, make_handler
 from treadle.workers.limits import Limit, keys_of
@@ -134,11 +135,11 @@ class FunctionRegistry:
         function = self.find(queue_name)
         return None if function is None else function.cleanup_for
 
-    def limits_for(self, queue_name: str, payload: Mapping[str, Any]) -> dict[str, int | None]:
+    def limits_for(self, queue_name: str, payload: Mapping[str, Any]) -> dict[str, TaskLimit]:
         """Return the limit keys of a run by the limits of its function here, as those of a handler's task."""
         function = self._functions.get(queue_name)
         limits = () if function is None else function.handler.limits
-        return {run_key(key): most for key, most in keys_of(limits, payload).items()}
+        return {run_key(key): limit for key, limit in keys_of(limits, payload).items()}
 
     def newest(self, name: str) -> int | None:
         """Return the newest version of the name that is registered here."""

@@ -300,7 +300,7 @@ create table lists (
 );
 
 -- How many tasks with the key may be admitted at once, and how fast they start. Admitted are those whose over-limit bit (1) is
--- clear.
+-- clear. A rate that a task has set gives way to that of an operator or a program.
 create table limits (
   namespace text not null,
   key text not null,
@@ -310,6 +310,7 @@ create table limits (
   burst integer check (burst > 0),
   tokens double precision,
   tokens_at bigint,
+  rate_of_task boolean not null default false,
   primary key (namespace, key),
   check (max_running is not null or rate is not null),
   check ((rate is null) = (burst is null) and (rate is null) = (tokens is null) and (rate is null) = (tokens_at is null))

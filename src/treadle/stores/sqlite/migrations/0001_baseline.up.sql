@@ -437,7 +437,8 @@ create table legal_transitions (
   primary key (entity, from_state, to_state)
 ) strict, without rowid;
 
--- How many tasks with the key may be admitted at once. Admitted are those whose over-limit bit (1) is clear.
+-- How many tasks with the key may be admitted at once. Admitted are those whose over-limit bit (1) is clear. A rate that a task has
+-- set gives way to that of an operator or a program.
 create table limits (
   namespace text not null,
   key text not null,
@@ -447,6 +448,7 @@ create table limits (
   burst integer check (burst > 0),
   tokens real,
   tokens_at integer,
+  rate_of_task integer not null default 0,
   primary key (namespace, key),
   check (max_running is not null or rate is not null),
   check ((rate is null) = (burst is null) and (rate is null) = (tokens is null) and (rate is null) = (tokens_at is null))
