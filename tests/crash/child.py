@@ -322,8 +322,16 @@ async def run_one_worker(options: argparse.Namespace, stop: asyncio.Event) -> No
 
 
 async def run_enqueuer(options: argparse.Namespace) -> None:
-    """Enqueue tasks one after another, each with a key of its own, so that doing it again is safe."""
+    """Enqueue tasks one after another, each with a key of its own, so that doing it again is safe.
+
+    With `--on-conflict`, enqueue one that says who enqueued it, under the key of the live one.
+    """
     async with Engine(emit=emit) as engine:
+        if options.on_conflict:
+            keyed: Any = {"unique_key": "only", "on_conflict": options.on_conflict, "delay": 1e6}
+            done = await engine.enqueue("note", {"by": os.getpid()}, **keyed)
+            tell("enqueued", id=done.id, created=done.created)
+            return
         for number in range(options.count):
             done = await engine.enqueue("note", {"n": number}, unique_key=f"key-{number}")
             tell("enqueued", id=done.id)

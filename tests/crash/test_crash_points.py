@@ -62,6 +62,33 @@ async def test_an_enqueuer_that_is_killed_and_restarted_stores_each_task_once(sc
     await scene.check(5)
 
 
+@pytest.mark.postgres
+@pytest.mark.parametrize(("action", "point"), sampled([*product(("replace", "debounce"), (*ENQUEUE_POINTS, *OPERATOR_POINTS))]))
+async def test_an_enqueuer_that_dies_while_it_meets_a_live_task_leaves_one_live_task(scene: Scene, action: str, point: str) -> None:
+    first = scene.start("enqueuer", "--on-conflict", action)
+    first_id = (await first.told("enqueued"))["id"]
+    assert await first.ended() == 0
+    second = scene.start("enqueuer", "--on-conflict", action, "--crash-at", point)
+    assert await second.ended() == KILLED
+
+    async def live() -> tuple[str, int]:
+        tasks = await scene.engine.kernel.reads.list_tasks(kind="handler")
+        assert {task.error_code for task in tasks if task.finished} <= ({"replaced"} if action == "replace" else set())
+        (task,) = [task for task in tasks if not task.finished]
+        assert task.unique_key == "only"
+        return task.id, decode(task.payload)["by"]
+
+    task_id, by = await live()
+    committed = point == "operate.after_commit"
+    assert by == (second.pid if committed else first.pid)
+    assert (task_id == first_id) == (action == "debounce" or not committed)
+    again = scene.start("enqueuer", "--on-conflict", action)
+    assert (await again.told("enqueued"))["created"] == (action == "replace")
+    assert await again.ended() == 0
+    assert (await live())[1] == again.pid
+    assert (await scene.engine.kernel.verify()).problems == ()
+
+
 @pytest.mark.parametrize(
     ("name", "point"), [*sampled([*product(["note"], WORKER_POINTS)]), *sampled([*product(["note_batch"], WORKER_POINTS[1:])])]
 )
