@@ -52,7 +52,7 @@ def test_a_taken_default_port_is_replaced_with_a_note(treadle: Treadle):
             assert f"Port {DEFAULT_PORT} is taken" in running.err.wait_for("is taken")
 
 
-@pytest.mark.parametrize("ignoring", [".gitignore", "src/treadle/interfaces/cli/template/gitignore.txt"])
+@pytest.mark.parametrize("ignoring", [".gitignore", "src/treadle/interfaces/cli/templates/common/.gitignore.txt"])
 def test_git_ignores_the_files_of_a_server(treadle: Treadle, ignoring: str):
     with treadle.started("up", "--json"):
         pass

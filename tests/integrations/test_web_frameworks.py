@@ -51,6 +51,19 @@ async def test_handlers_of_flask_run_in_the_application_context_of_the_configure
     close_engines()
 
 
+async def test_a_web_process_starts_functions_before_any_worker_has_run(tmp_path):
+    treadle = Treadle(make_engine(f"sqlite:///{tmp_path / 'shop.db'}"))
+
+    @treadle.engine.function("double")
+    def double(n: int, ctx: BlockingFunctionContext) -> int:
+        return 2 * n
+
+    run = await asyncio.to_thread(lambda: treadle.waiting.start(double, 7))
+    async with treadle.engine as engine, engine.worker(), asyncio.timeout(BOUND):
+        assert await engine.result(run.id) == 14
+    close_engines()
+
+
 async def test_sessions_of_an_attached_maker_start_work(postgres_url, postgres_server):
     async with make_engine(postgres_url) as engine:
         database = sqlalchemy.create_engine(postgres_server.replace("postgresql:", "postgresql+psycopg:"))

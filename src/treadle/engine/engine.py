@@ -601,8 +601,9 @@ def use_store(engine: Engine, url: str | None, settings: Settings, **parts: Any)
     return former
 
 
-def engine_beside(engine: Engine, url: str, settings: Settings) -> Engine:
-    """Return a closed engine on another store, with other settings and the same codec, handlers and functions."""
+def engine_beside(engine: Engine, url: str | None = None, settings: Settings | None = None) -> Engine:
+    """Return a closed engine on the same or another store, with the same codec, handlers and functions."""
+    url, settings = url or engine._url, settings or engine.kernel.settings
     sibling = Engine(url, settings=settings, codec=engine._make_kernel.keywords["codec"])
     sibling._make_kernel = partial(
         sibling._make_kernel, registry=engine.kernel.registry, function_registry=engine.kernel.function_registry

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from treadle.engine import Engine
-from treadle.engine.engine import twin_of
+from treadle.engine.engine import engine_beside
 
 if TYPE_CHECKING:
     from treadle.engine.sync import BlockingEngine
@@ -28,7 +28,7 @@ def open_engine(engine: Engine) -> BlockingEngine:
     with _lock:
         blocking = _open.get(place)
         if blocking is None:
-            blocking = _open[place] = twin_of(engine).blocking().__enter__()
+            blocking = _open[place] = engine_beside(engine).blocking().__enter__()
         return blocking
 
 

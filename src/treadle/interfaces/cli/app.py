@@ -78,7 +78,11 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "demo:demo",
         "Show the engine at work: parallel tasks, a retry, a killed worker, a repaired workflow, a sleeping function. Ten seconds.",
     ),
-    Leaf("init", "project:init", "Write a small project: handlers, a flow, a test, an AGENTS.md. Overwrites nothing."),
+    Leaf(
+        "init",
+        "project:init",
+        "Write a small project that survives `kill -9`, with a test, a Dockerfile and a compose file. Overwrites nothing.",
+    ),
     Branch("skill", "Instructions for coding agents that match this version.", _commands("skill", "install* show*", "project")),
     Leaf(
         "dev",

@@ -59,20 +59,37 @@ def _texts(table: dict[str, Any], key: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-_PLACES = {
-    "pyproject.toml": "pyproject.toml.txt",
-    "handlers.py": "handlers.py.txt",
-    "flows/hello.afl": "flows/hello.afl.txt",
-    "tests/test_hello.py": "tests/test_hello.py.txt",
-    "AGENTS.md": "AGENTS.md.txt",
-    ".gitignore": "gitignore.txt",
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A kind of project: the extras of Treadle that it needs, and the command that starts its work."""
+
+    extras: str
+    start: str
+
+
+TEMPLATES = {
+    "function": Template("http", "treadle functions start order -p number=7 --wait"),
+    "queue": Template("http", "treadle enqueue thumbnail -p name=a.png --wait"),
+    "fastapi": Template("fastapi,http", "treadle functions start order -p number=7 --wait"),
+    "django": Template("django,http", "treadle functions start order -p number=7 --wait"),
+    "agent": Template("http", "treadle functions start agent -p question='Where is my order?' --wait"),
+    "afl": Template("http", "treadle submit PROJECT --wait"),
 }
-_NEXT = (
-    "treadle compile flows",
-    "treadle run flows --handlers handlers.py",
-    "python -m pytest",
-    "treadle dev",
-)
+"""The projects that `treadle init` writes: the files in `templates/common`, and those in the folder of that name."""
+_ROOT = Path(__file__).parent / "templates"
+
+
+def _texts_of(template: str, name: str) -> dict[str, str]:
+    """The files of a new project by place; those of the template replace common ones."""
+    texts, chosen = dict[str, str](), TEMPLATES[template]
+    words = {"START": chosen.start, "EXTRAS": chosen.extras, "PROJECT": name}
+    for folder in (_ROOT / "common", _ROOT / template):
+        for path in sorted(folder.rglob("*.txt")):
+            text = path.read_text(encoding="utf-8")
+            for word, value in words.items():
+                text = text.replace(word, value)
+            texts[path.relative_to(folder).as_posix().removesuffix(".txt")] = text
+    return texts
 
 
 def init(
@@ -83,24 +100,28 @@ def init(
     name: Annotated[
         str | None, option(metavar="NAME", help="The name of the project and of its AFL namespace; default: that of the folder")
     ] = None,
+    template: Annotated[
+        str, option(metavar="KIND", choices=tuple(TEMPLATES), help=f"The kind of project: {', '.join(TEMPLATES)}")
+    ] = "function",
 ) -> None:
-    """Write a small project: handlers, a flow, a test, an AGENTS.md. Overwrites nothing."""
+    """Write a small project that survives `kill -9`, with a test, a Dockerfile and a compose file. Overwrites nothing."""
     name = _checked(name) if name is not None else _named_after(folder)
-    existing = [place for place in _PLACES if (folder / place).exists()]
+    texts = _texts_of(template, name)
+    existing = [place for place in texts if (folder / place).exists()]
     if existing:
         raise InvalidInput(
             f"{folder} already has {', '.join(existing)}; nothing was written. Choose another folder.", code="project_exists"
         )
-    template = files("treadle.interfaces.cli") / "template"
-    for place, source in _PLACES.items():
+    for place, text in texts.items():
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(template.joinpath(source).read_text(encoding="utf-8").replace("NAME", name), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     enter = [] if folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(folder))}"]
-    following = [*enter, *_NEXT]
-    written = "\n".join(f"  {folder / place}" for place in _PLACES)
+    start = TEMPLATES[template].start.replace("PROJECT", name)
+    following = [*enter, "python -m pytest", "treadle dev", f"{start}    # in another terminal"]
+    written = "\n".join(f"  {folder / place}" for place in texts)
     message = f"Wrote the project {name}:\n{written}\n\nNext:\n" + "\n".join(f"  {command}" for command in following)
-    session.show({"name": name, "folder": str(folder.resolve()), "files": list(_PLACES), "next": following}, lambda: plain(message))
+    session.show({"name": name, "folder": str(folder.resolve()), "files": list(texts), "next": following}, lambda: plain(message))
 
 
 def _checked(name: str) -> str:
@@ -153,4 +174,4 @@ def show(
 
 def skill_text() -> str:
     """The instructions, with the version that they match."""
-    return files("treadle.interfaces.cli").joinpath("template/SKILL.md.txt").read_text("utf-8").replace("VERSION", VERSION)
+    return files("treadle.interfaces.cli").joinpath("templates/SKILL.md.txt").read_text("utf-8").replace("VERSION", VERSION)
