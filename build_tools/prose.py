@@ -244,7 +244,7 @@ def violations(root: Path = ROOT) -> Iterator[str]:
     yield from long_template_lines(root)
     yield from retired_names(root)
     yield from repeated_classes(root)
-    yield from long_entries((root / "CHANGELOG.md").read_text(encoding="utf-8"))
+    yield from (violation for path in root.glob("CHANGELOG.md") for violation in long_entries(path.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def test_a_revoked_token_is_listed_only_on_request(treadle: Treadle) -> None:
 @pytest.mark.parametrize(
     ("words", "exit_code", "error"),
     [
-        (["create", "ci"], 2, "usage"),
+        (["create", "ci"], 2, "invalid_input"),
         (["create", "ci", "--scope", "root"], 2, "invalid_input"),
         (["create", "a b", "--scope", "read"], 2, "invalid_input"),
         (["create", "ci", "--scope", "read", "--expires", "soon"], 2, "invalid_policy"),

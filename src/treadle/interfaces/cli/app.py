@@ -334,7 +334,7 @@ def _overview() -> str:
             *(f"  {title:<11}{names}" for title, names in SECTIONS.items()),
             "",
             "Options: --store URL, --namespace NAME, --json, -v, --server URL, --token SECRET",
-            "         (before or after the command), --version, -h",
+            "         (before or after the command), --version, -h or --help",
             "Exit codes: 0 done, 1 failed, 2 bad usage, 3 not found, 4 store unusable,",
             "            5 refused, 6 wait timed out, 70 bug in Treadle, 130 interrupted",
         )
