@@ -1,8 +1,7 @@
 import asyncio
 
-from treadle import Engine
+from treadle import Engine, Unauthorized
 from treadle.model.access import Scope
-from treadle.model.errors import Unauthorized
 
 
 async def main():

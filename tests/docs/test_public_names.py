@@ -31,10 +31,8 @@ PUBLIC = {
         "AwaitingApproval",
         "ApprovalRequest",
         "RetryPolicy",
-        # the goal pipeline
-        "Judgement",
-        "GateContext",
     ],
+    "treadle.goals.gates": ["Judgement", "GateContext"],
     "treadle.testing": ["StubExternalRenderSpecialist", "StubExternalSpecialist"],
     "treadle.dispatch": [
         "AgentCoordinator",

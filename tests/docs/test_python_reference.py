@@ -97,4 +97,4 @@ def test_specialists_scopes_tokens_and_callbacks_are_covered():
     for each in ("dispatch_token", "callback_url", "append_produced"):
         assert each in handlers
     assert "| `scope` |" in options_table("treadle.api.options.EnqueueOptions")
-    assert "treadle.Judgement" in MARKED
+    assert "treadle.goals.gates.Judgement" in MARKED

@@ -215,6 +215,15 @@ def test_signatures_show_every_option(call: str, option: str) -> None:
         assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
+@pytest.mark.parametrize(
+    ("call", "option", "default"), [("handler", "retry", None), ("task", "timeout", None), ("function", "version", 1)]
+)
+def test_signatures_of_decorators_show_every_option(call: str, option: str, default: int | None) -> None:
+    parameters = inspect.signature(getattr(Engine, call)).parameters
+    assert parameters[option].default == default
+    assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
 LOOKUPS = ("tasks", "runs", "approvals", "schedules", "watchers", "alerts")
 
 

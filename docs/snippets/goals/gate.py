@@ -1,6 +1,7 @@
 from pathlib import Path
 
-from treadle import Engine, GateContext, Judgement
+from treadle import Engine
+from treadle.goals.gates import GateContext, Judgement
 from treadle.testing import BlockingEnvironment
 
 Path("topology.yaml").write_text("""

@@ -81,7 +81,9 @@ def show_options(method: F) -> F:
     for options in [get_args(hint)[0] for hint in hints.values() if get_origin(hint) is Unpack]:
         hints |= get_type_hints(options)
     signature = signature_of(overload)
-    parameters = [parameter.replace(annotation=hints.get(name, Any)) for name, parameter in signature.parameters.items()]
+    parameters = [
+        parameter.replace(annotation=hints.get(name, parameter.empty)) for name, parameter in signature.parameters.items()
+    ]
     setattr(method, "__signature__", signature.replace(parameters=parameters))  # noqa: B010
     return method
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args, get_type_hints, overload
 
 from treadle.api.options import AlertOptions, ScheduleOptions, WatcherOptions
 from treadle.kernel.declarations.records import ALERT, SCHEDULE, WATCHER, ProgramDeclarations
@@ -31,6 +32,19 @@ CATCH_ALL = "*"
 """The name of a handler for names that nobody serves."""
 
 
+def _show_options(make: Callable[..., Any]) -> Callable[[H], H]:
+    """Show each option of a decorator in help and completion in place of `**options`, with its default in `make`."""
+
+    def change(method: H) -> H:
+        shown, made = inspect.signature(method), inspect.signature(make).parameters
+        fields = get_type_hints(get_args(get_type_hints(method)["options"])[0])
+        parameters = [*list(shown.parameters.values())[:-1], *(made[name].replace(annotation=fields[name]) for name in fields)]
+        setattr(method, "__signature__", shown.replace(parameters=parameters))  # noqa: B010
+        return method
+
+    return change
+
+
 class Registration:
     """The decorators of an engine. Each returns a typed reference, which `enqueue`, `start`, `map` and `ctx` take."""
 
@@ -43,6 +57,7 @@ class Registration:
         function: FunctionDecorator
     else:
 
+        @_show_options(make_handler)
         def handler(self, name=None, /, **options: Unpack[BatchHandlerOptions]):
             """Register the decorated function for tasks of that name (default: its own name).
 
@@ -63,6 +78,7 @@ class Registration:
             """
             return _decorator(name, lambda own, fn: self._add_handler(own, fn, "handler", options))
 
+        @_show_options(make_handler)
         def task(self, name=None, /, **options: Unpack[HandlerOptions]):
             """Register a plain function: its arguments are the payload by name, and it returns any supported value.
 
@@ -71,6 +87,7 @@ class Registration:
             """
             return _decorator(name, lambda own, fn: self._add_handler(own, fn, "task", options))
 
+        @_show_options(make_function)
         def function(self, name=None, /, **options: Unpack[RegistrationOptions]):
             """Register the decorated `async def` or `def` as a durable function (default: under its own name).
 
