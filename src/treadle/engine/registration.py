@@ -36,10 +36,13 @@ def _show_options(make: Callable[..., Any]) -> Callable[[H], H]:
     """Show each option of a decorator in help and completion in place of `**options`, with its default in `make`."""
 
     def change(method: H) -> H:
-        shown, made = inspect.signature(method), inspect.signature(make).parameters
+        signature, defaults = inspect.signature(method), inspect.signature(make).parameters
         fields = get_type_hints(get_args(get_type_hints(method)["options"])[0])
-        parameters = [*list(shown.parameters.values())[:-1], *(made[name].replace(annotation=fields[name]) for name in fields)]
-        setattr(method, "__signature__", shown.replace(parameters=parameters))  # noqa: B010
+        parameters = [
+            *list(signature.parameters.values())[:-1],
+            *(defaults[name].replace(annotation=fields[name]) for name in fields),
+        ]
+        setattr(method, "__signature__", signature.replace(parameters=parameters))  # noqa: B010
         return method
 
     return change
