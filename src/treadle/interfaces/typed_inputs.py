@@ -1,4 +1,4 @@
-"""The check of what people and models type: payloads against the registered parameters, before anything starts."""
+"""The check of entered payloads against the registered parameters, before anything starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HANDLER = 0
 
 
 class MismatchedInputs(InvalidPayload):
-    """Inputs do not match the parameters; `fields` has what is wrong by path."""
+    """Inputs do not match the parameters; `fields` has the mistakes by path."""
 
     def __init__(self, name: str, fields: Mapping[str, str]) -> None:
         problems = "; ".join(f"{path or 'it'} {problem}" for path, problem in fields.items())
@@ -35,7 +35,7 @@ class Start(NamedTuple):
 
 
 def start_of(operation: str, arguments: Mapping[str, Any]) -> Start | None:
-    """Return what an operation would start; None if it starts nothing, or a workflow, whose inputs the kernel checks."""
+    """Return the handler or function that an operation would start; None if it starts nothing, or a workflow, whose inputs the kernel checks."""
     match operation, arguments:
         case "tasks.enqueue", {"name": str() as name}:
             return Start(name, _HANDLER, "payload")

@@ -1,4 +1,4 @@
-"""JSON Schemas of annotated types, for forms and for checks of what people type. Pure; `jsonschema` is loaded by the first check.
+"""JSON Schemas of annotated types, for forms and for checks of entered values. Pure; `jsonschema` is loaded by the first check.
 
 Programs are not checked against them: a newer worker may accept what the registered schemas refuse, and pydantic converts values.
 """
@@ -68,7 +68,7 @@ def _lift(schema: Any, definitions: Schema) -> None:
 
 
 def resolved(schema: Schema, whole: Schema) -> Schema:
-    """Return the schema that a reference names, with what stands beside it; any other schema as it is."""
+    """Return the schema that a reference names, with the keywords beside it; any other schema as it is."""
     while isinstance(reference := schema.get("$ref"), str):
         definition = whole.get(_DEFINITIONS, {}).get(reference.rpartition("/")[2])
         if not isinstance(definition, dict):
@@ -78,7 +78,7 @@ def resolved(schema: Schema, whole: Schema) -> Schema:
 
 
 def mismatches(schemas: Sequence[Schema], value: Json) -> dict[str, str]:
-    """Return what is wrong by path (`items.0.price`), as the first schema says it; empty if the value matches any of them."""
+    """Return the mistakes by path (`items.0.price`), as the first schema sees them; empty if the value matches any of them."""
     from jsonschema import Draft202012Validator
     from referencing import Registry
 

@@ -1,4 +1,4 @@
-"""Forms from JSON Schemas: the fields that people see, and the value that they entered. Works without scripts.
+"""Forms from JSON Schemas: their fields, and the value that was entered. Works without scripts.
 
 A field of a nested object has a dotted name (`in.order.sku`). Lists of simple values are entered one per line; what has no
 simple field, such as a list of objects, is entered as JSON.
@@ -164,7 +164,7 @@ async def with_inputs(api: Api, operation: str, form: FormData, arguments: dict[
 
 
 async def input_fields(api: Api, operation: str, arguments: Mapping[str, Any]) -> tuple[FormField, ...]:
-    """Return the fields for the inputs of what an operation would start; none if its parameters are unknown."""
+    """Return the fields for the inputs of the handler or function that an operation would start; none if they are unknown."""
     start = start_of(operation, arguments)
     parameters = None if start is None else await find_parameters(api, start)
     return () if parameters is None else schema_fields(parameters.schema)
