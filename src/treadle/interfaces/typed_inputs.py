@@ -35,7 +35,7 @@ class Start(NamedTuple):
 
 
 def start_of(operation: str, arguments: Mapping[str, Any]) -> Start | None:
-    """Return the handler or function that an operation would start; None if it starts nothing, or a workflow, whose inputs the kernel checks."""
+    """Return the handler or function that an operation would start; None for a workflow, whose inputs the kernel checks."""
     match operation, arguments:
         case "tasks.enqueue", {"name": str() as name}:
             return Start(name, _HANDLER, "payload")
