@@ -85,8 +85,9 @@ docs-release: $(VENV)/.docs ## Commit the site as VERSION (default: of the packa
 	@$(BIN)/mike set-default latest
 	@echo "Committed to the branch gh-pages. Look at it: $(BIN)/mike serve"
 
-screenshots: setup assets ## Take screenshots of every dashboard page, into docs/images
+screenshots: setup assets ## Take screenshots of every dashboard page, and record the terminal of the README, into docs/images
 	@$(BIN)/python -m tests.web.browser.screenshots
+	@$(BIN)/python -m docs.recording
 
 bench: setup ## Run all benchmarks on SQLite and PostgreSQL (about 15 minutes); see bench/RESULTS.md
 	@$(BIN)/python -m bench
