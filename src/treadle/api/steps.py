@@ -11,7 +11,7 @@ from treadle.api.runs import RunId, RunLogLine, StepName
 from treadle.api.tasks import TaskDetail
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
-from treadle.model.runs import depth_first
+from treadle.model.runs import depth_first, place_order
 from treadle.model.values import Json
 
 Order = Literal["program", "stored"]
@@ -30,7 +30,7 @@ class StepFailure(ApiRecord, frozen=True):
     """The message alone."""
 
 
-class StepSummary(ApiRecord, frozen=True):
+class StepSummary(ApiRecord, frozen=True, kw_only=True):
     """The facts about a step or block that its times are shown with."""
 
     id: str
@@ -52,6 +52,17 @@ class StepSummary(ApiRecord, frozen=True):
     """Null while it is open."""
     took_for: int | None
     """Its duration without the time before a retry of its run; null while it is open."""
+    kind: str
+    """For steps: `workflow`, `step`, `schema` or `mixin`; for blocks: `block`, `item`, `case` or `catch`."""
+    folds: bool
+    """Whether it can have children."""
+    parent_id: str | None
+    open: int
+    """Children that have not ended."""
+    failed: int
+    """Children that failed."""
+    total: int | None
+    """For a foreach: the number of items."""
 
 
 class Step(StepSummary, frozen=True, kw_only=True):
@@ -61,26 +72,15 @@ class Step(StepSummary, frozen=True, kw_only=True):
     statement_id: str
     """Its node in the graph."""
     name: str
-    kind: str
-    """For steps: `workflow`, `step`, `schema` or `mixin`; for blocks: `block`, `item`, `case` or `catch`."""
     is_step: bool
     """Whether it is a step rather than a block."""
     language_state: str
     """The state in the terms of the language."""
-    folds: bool
-    """Whether it can have children."""
-    parent_id: str | None
     ordinal: int
     """Its position among its siblings."""
     params: Json
     returns: Json
     error: StepFailure | None
-    open: int
-    """Children that have not ended."""
-    failed: int
-    """Children that failed."""
-    total: int | None
-    """For a foreach: the number of items."""
     attempt: int | None
     """The number of its current or last attempt; null if unknown."""
     worker: str | None
@@ -124,7 +124,7 @@ class TimeSpan(ApiRecord, frozen=True):
     """Null while it continues."""
 
 
-class StepTime(StepSummary, frozen=True):
+class StepTime(StepSummary, frozen=True, kw_only=True):
     """Lifetime of a step, divided into spans as far as the log allows."""
 
     spans: list[TimeSpan]
@@ -227,5 +227,8 @@ class StepsApi(Protocol):
 def in_order(steps: Sequence[Step]) -> Iterator[Step]:
     """Steps as a tree in program order, depth first; input is in storage order."""
     return depth_first(
-        steps, lambda step: step.id, lambda step: step.parent_id, lambda step: (step.ordinal, step.created_at, step.place)
+        steps,
+        lambda step: step.id,
+        lambda step: step.parent_id,
+        lambda step: (*place_order(step.place), step.ordinal, step.created_at, step.place),
     )

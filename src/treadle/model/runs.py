@@ -173,6 +173,12 @@ def words(activity: str) -> str:
 T = TypeVar("T")
 
 
+def place_order(place: str) -> tuple[tuple[int, ...]]:
+    """The order of a function's steps by their places, `4.10.0` after `4.2.0`; the same for all places of a workflow."""
+    parts = place.split(".")
+    return (tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else (),)
+
+
 def depth_first(
     rows: Sequence[T], id_of: Callable[[T], str], parent_of: Callable[[T], str | None], order: Callable[[T], Any]
 ) -> Iterator[T]:

@@ -67,12 +67,13 @@ async def test_runs_show_their_activity_and_are_filtered_and_counted_by_it(scree
         await screen.page.wait_for_url("**activity=sleeping**")
         assert await screen.page.locator("tbody tr").count() == 2
         await screen.go(f"/runs/{lost}?view=steps")
-        await screen.sees("attempt 1 on worker", ".tree")
+        await screen.page.locator(".tree a[data-pick]").first.click()
+        await screen.sees("attempt 1 on worker", "#step")
         await screen.sees("Takeovers")
         await screen.sees("a-lost-worker")
         release.set()
         await engine.run_result(lost)
-    await screen.page.locator("main .facts").get_by_text("took").wait_for()
+    await screen.page.locator("main .facts").get_by_text("took").first.wait_for()
 
 
 async def _lose(screen: Screen) -> str:

@@ -55,11 +55,15 @@ async def test_a_function_is_started_from_a_form_fails_and_shows_the_item_and_th
     run_id = page.url.rpartition("/")[2]
     with pytest.raises(RunFailed):
         await shop.engine.run_result(run_id, timeout=BOUND)
-    await shop.go(f"/runs/{run_id}?view=steps&state=failed")
+    await shop.go(f"/runs/{run_id}")  # which opens at the failure
     await shop.sees('(url = "https://a/2", row = 2)')
-    await page.locator("ol.tree summary").first.click()
-    await page.get_by_role("link", name="Attempts, log and error").click()
-    await expect(page.get_by_label("Traceback")).to_contain_text("the row is bad")
+    await expect(page.get_by_label("Traceback", exact=True)).to_contain_text("the row is bad")
+    await expect(page.get_by_text("the row is bad").filter(visible=True)).to_have_count(2)  # the message, and the traceback
+    await page.keyboard.press("k")
+    await page.wait_for_url("**?step=**")
+    await expect(page.locator("#step pre[aria-label=Output]")).to_have_text('{\n  "value": 1\n}')
+    await page.keyboard.press("j")
+    await expect(page.get_by_label("Traceback", exact=True)).to_be_visible()
     await page.get_by_role("link", name="Fork from here").click()
     await page.get_by_label("Inputs to override").fill('{"rows": [1, 3]}')
     await page.get_by_role("button", name="Fork", exact=True).click()

@@ -11,7 +11,7 @@ from playwright.async_api import Locator, expect
 from tests.limits import BOUND
 from tests.web.browser.conftest import IN_BROWSER, Screen
 
-from treadle import FunctionContext, TaskFailed
+from treadle import FunctionContext, RunFailed, TaskFailed
 
 pytestmark = IN_BROWSER
 
@@ -156,3 +156,47 @@ async def test_the_dialog_to_find_opens_by_key_and_button_and_moves_by_arrows(sc
     await field.press("ArrowDown")
     await screen.page.keyboard.press("Enter")
     await screen.page.wait_for_url("**/audit")
+
+
+async def test_the_failed_item_of_many_is_shown_where_its_run_opens(errand: Errand):
+    engine = errand.screen.engine
+
+    async def pack(order: int) -> int:
+        if order == 150:
+            raise ValueError(f"order {order} has no address")
+        return order
+
+    @engine.function("ship.Orders")
+    async def ship(payload: dict[str, int], ctx: FunctionContext) -> Any:
+        return await ctx.gather(*(ctx.step(pack, order) for order in range(payload["orders"])))
+
+    async with engine.worker():
+        run = await engine.start_function("ship.Orders", {"orders": 200})
+        with pytest.raises(RunFailed):
+            await engine.run_result(run, timeout=BOUND)
+    await errand.begin()
+    await errand.click("ship.Orders")
+    await main(errand, "200 items").wait_for()
+    await errand.screen.page.get_by_label("Traceback", exact=True).get_by_text("order 150 has no address").wait_for()
+    assert await errand.screen.page.locator("[data-pick]").count() < 40
+    assert errand.is_short
+
+
+async def test_the_words_and_the_cost_of_an_agent_are_shown(errand: Errand):
+    engine = errand.screen.engine
+
+    async def ask(messages: list[Any]) -> dict[str, Any]:
+        return {"role": "assistant", "content": [{"type": "text", "text": "Refund it: the parcel was lost."}]}
+
+    @engine.function("support.Agent")
+    async def agent(payload: dict[str, Any], ctx: FunctionContext) -> Any:
+        return await ctx.step(ask, [{"role": "user", "content": "Where is parcel 7?"}])
+
+    async with engine.worker():
+        run = await engine.start_function("support.Agent", {})
+        await engine.run_result(run, timeout=BOUND)
+    await errand.begin()
+    await errand.click("support.Agent")
+    await errand.click("ask", within=".tree")
+    await errand.screen.page.get_by_label("reply").get_by_text("Refund it").wait_for()
+    assert errand.is_short

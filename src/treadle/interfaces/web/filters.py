@@ -76,6 +76,17 @@ def short_id(value: str | None) -> str:
     return "" if value is None else value if len(value) < 14 else f"…{value[-8:]}"
 
 
+_FRAME = re.compile(r'^  File "([^"]+)", line \d+.*\n(?:    .*\n)*', re.MULTILINE)
+_FOREIGN = re.compile(r"(^|/)(site-packages|treadle|lib/python[\d.]+)/|^<frozen")
+
+
+def own_frames(traceback: str) -> str:
+    """The traceback without the frames of libraries, if others remain."""
+    if all(_FOREIGN.search(frame[1]) for frame in _FRAME.finditer(traceback)):
+        return traceback
+    return _FRAME.sub(lambda frame: "" if _FOREIGN.search(frame[1]) else frame[0], traceback)
+
+
 def leaf(path: str) -> str:
     """The end of a step's path, with the item that it is in: `[2].pay` of `Checkout.orders[2].pay`."""
     head, dot, name = path.rpartition(".")
@@ -182,6 +193,7 @@ ALL = {
     "bytes": size,
     "short_id": short_id,
     "leaf": leaf,
+    "own_frames": own_frames,
     "activity": words,
     "combine": combine,
     "tone": tone,

@@ -10,15 +10,17 @@ from starlette.responses import Response
 
 from treadle.api.contract import option_fields
 from treadle.api.flows import FlowGraph
-from treadle.api.runs import RunAction, RunFilter, RunPage
+from treadle.api.runs import RunAction, RunDetail, RunFilter, RunPage
+from treadle.api.steps import StepDetail
 from treadle.api.view import fill
 from treadle.engine.operations import Operations
+from treadle.interfaces.web.conversation import conversation
 from treadle.interfaces.web.flows import graph_data, highlight
 from treadle.interfaces.web.forms import arguments_of, text, whole
 from treadle.interfaces.web.handlers import server_names
 from treadle.interfaces.web.site import Visit, act, action, page
+from treadle.interfaces.web.step_tree import step_tree
 from treadle.interfaces.web.tasks import shown_streams
-from treadle.interfaces.web.traces import waterfall
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput, InvalidQuery
 from treadle.model.runs import TEXT, ActivityKind
@@ -26,7 +28,7 @@ from treadle.model.states import RUN, RunState
 
 STATES = tuple(str(state) for state in RunState)
 _FILTER = option_fields(RunFilter)
-VIEWS = ("timeline", "steps", "source", "logs", "transitions", "values")
+VIEWS = ("steps", "source", "logs", "transitions", "values")
 ACTIONS: tuple[RunAction, ...] = ("pause", "resume", "cancel", "retry")
 _PAGE, _STEPS, _SHOWN = 50, 200, 10
 _AT_ONCE, _PAGES_AT_ONCE = 1000, 5
@@ -95,30 +97,31 @@ async def run(visit: Visit) -> Response:
     run_id, query = visit.path["run_id"], visit.query
     run = await visit.api.runs.get(run_id)
     view = query.get("view", VIEWS[0])
+    view = VIEWS[0] if view == "timeline" else view
     is_workflow = run.kind == "workflow"
-    drawn = await visit.api.flows.run_graph(run_id) if is_workflow and view in ("timeline", "source") else None
+    drawn = await visit.api.flows.run_graph(run_id) if is_workflow and view in ("steps", "source") else None
     values: dict[str, Any] = {
         "run": run,
         "view": view,
         "views": VIEWS if is_workflow else [name for name in VIEWS if name != "source"],
         "below": query.get("below") or None,
         "graph": None if drawn is None else graph_data(drawn),
+        "chosen": None,
     }
     match view:
-        case "timeline":
-            blocks = bool(values["below"]) or run.steps > _STEPS
-            below = values["below"] or (run.id if blocks else None)
-            times = await visit.api.steps.timeline(
-                run_id, below=below, blocks=blocks, limit=_STEPS, after=query.get("after") or None
-            )
-            rows, ticks = waterfall(times)
-            values |= {"times": times, "rows": rows, "ticks": ticks, "folded": blocks}
         case "steps":
-            many = run.steps > _STEPS and not query.getlist("state")
-            below = values["below"] or (run.id if many else None)
-            values["steps"] = await visit.api.steps.list(
-                run_id, below=below, state=query.getlist("state"), limit=_STEPS, after=query.get("after") or None
-            )
+            chosen = await _chosen_step(visit, run)
+            values |= chosen | {
+                "tree": await step_tree(
+                    visit.api,
+                    run,
+                    state=query.getlist("state"),
+                    below=values["below"],
+                    after=query.get("after") or None,
+                    opened=query.getlist("open"),
+                    chosen=chosen["chosen"],
+                )
+            }
         case "source" if drawn is not None:
             values["sources"] = [
                 (source.name, highlight(source.text), current_lines(drawn, source.name))
@@ -141,15 +144,31 @@ async def run(visit: Visit) -> Response:
     return await visit.render("run.html", **values)
 
 
+async def _chosen_step(visit: Visit, run: RunDetail) -> dict[str, Any]:
+    """The step that the query names, or else the one at which the run failed, with what was said in it."""
+    name = visit.query.get("step") or (None if visit.query.getlist("state") else run.failed_step_id)
+    if not name:
+        return {"chosen": None}
+    return await _step_values(visit.api, run.id, await visit.api.steps.get(run.id, name), run.usage.requests)
+
+
+async def _step_values(service: Operations, run_id: str, step: StepDetail, requests: int) -> dict[str, Any]:
+    """The step with what was said in it, and the model requests that it made."""
+    usage = (await service.runs.usage(run_id)).requests if requests else []
+    turns = conversation(step.params, step.returns)
+    return {"chosen": step, "turns": turns, "requests": [request for request in usage if request.step_id == step.id]}
+
+
 @page("/runs/{run_id}/steps/{step:path}")
 async def step(visit: Visit) -> Response:
     run_id, name = visit.path["run_id"], visit.path["step"]
     step = await visit.api.steps.get(run_id, name)
     with_fork = "fork" in visit.query and visit.api.access.may(Scope.OPERATE)
+    run = await visit.api.runs.get(run_id)
     return await visit.render(
         "step.html",
-        run=await visit.api.runs.get(run_id),
-        step=step,
+        run=run,
+        **await _step_values(visit.api, run_id, step, run.usage.requests),
         preview=await visit.api.runs.preview_fork(run_id, step.id) if with_fork else None,
         servers=await server_names(visit.api),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,7 +11,7 @@ from starlette.responses import Response
 
 from treadle.api.contract import option_fields
 from treadle.api.events import EventConditions
-from treadle.api.steps import StepTime, Timeline
+from treadle.api.steps import TimeSpan
 from treadle.api.traces import Trace, TraceEntry
 from treadle.interfaces.web.forms import arguments_of, text, whole
 from treadle.interfaces.web.site import Visit, page
@@ -21,7 +22,7 @@ _PAGES = {"run": "/runs/", "task": "/tasks/", "approval": "/approvals/", "extern
 
 
 WIDTH = 1000
-_MS = timedelta(milliseconds=1)
+MS = timedelta(milliseconds=1)
 Spans = list[tuple[str, datetime, datetime | None]]
 """The kind, the begin and the end of each span."""
 
@@ -38,7 +39,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class TraceRow:
-    """A step of a run or an entry of a trace, with its bars, its page and the number of rows that follow from it."""
+    """An entry of a trace, with its bars, its page and the number of rows that follow from it."""
 
     subject: Any
     bars: tuple[Bar, ...]
@@ -67,18 +68,18 @@ class Scale:
                 (kind if until else f"{kind} live") + (" failed" if state == "failed" and at == len(spans) - 1 else ""),
                 min(self._place(since), WIDTH - 3),
                 max(self._place(until or self.now) - self._place(since), 3),
-                f"{kind}: {round(((until or self.now) - since) / _MS):,} ms",
+                f"{kind}: {round(((until or self.now) - since) / MS):,} ms",
             )
             for at, (kind, since, until) in enumerate(spans)
         )
 
     def _place(self, at: datetime) -> int:
-        return min(max(round((at - self.begin) / _MS / self.whole * WIDTH), 0), WIDTH)
+        return min(max(round((at - self.begin) / MS / self.whole * WIDTH), 0), WIDTH)
 
 
-def _spans(subject: StepTime | TraceEntry, kind: str, begun_at: datetime) -> Spans:
+def spans_of(spans: Sequence[TimeSpan], kind: str, begun_at: datetime, ended_at: datetime | None) -> Spans:
     """The spans of a step or an entry; without any, it is one span of that kind."""
-    return [(span.kind, span.began_at, span.ended_at) for span in subject.spans] or [(kind, begun_at, subject.ended_at)]
+    return [(span.kind, span.began_at, span.ended_at) for span in spans] or [(kind, begun_at, ended_at)]
 
 
 @page("/traces/{any_id}")
@@ -95,7 +96,7 @@ async def trace(visit: Visit) -> Response:
 
 def _scale(trace: Trace) -> Scale:
     end = max(trace.ended_at or trace.now, *(entry.ended_at or trace.now for entry in trace.entries), trace.began_at)
-    return Scale(trace.began_at, max((end - trace.began_at) / _MS, 1.0), trace.now)
+    return Scale(trace.began_at, max((end - trace.began_at) / MS, 1.0), trace.now)
 
 
 def _row(trace: Trace, at: int, scale: Scale) -> TraceRow:
@@ -107,8 +108,8 @@ def _row(trace: Trace, at: int, scale: Scale) -> TraceRow:
     )
     page = f"{_PAGES[entry.kind]}{entry.id}" if entry.kind in _PAGES else None
     href = f"/runs/{entry.run_id}/steps/{entry.id}" if entry.kind == "step" else page
-    took_for = round(((entry.ended_at or trace.now) - begun_at) / _MS)
-    return TraceRow(entry, scale.bars(_spans(entry, kind, begun_at), entry.state), took_for, href, below)
+    took_for = round(((entry.ended_at or trace.now) - begun_at) / MS)
+    return TraceRow(entry, scale.bars(spans_of(entry.spans, kind, begun_at, entry.ended_at), entry.state), took_for, href, below)
 
 
 def _is_hidden(entries: list[TraceEntry], at: int, closed: set[str]) -> bool:
@@ -120,19 +121,6 @@ def _is_hidden(entries: list[TraceEntry], at: int, closed: set[str]) -> bool:
                 return True
             depth = above.depth
     return False
-
-
-def waterfall(times: Timeline) -> tuple[list[TraceRow], list[int]]:
-    """The rows of a page of steps on one scale, and the labels of its axis."""
-    if not times.steps:
-        return [], []
-    begin = min(step.began_at for step in times.steps)
-    end = max(step.ended_at or times.now for step in times.steps)
-    scale, rows = Scale(begin, max((end - begin) / _MS, 1.0), times.now), []
-    for step in times.steps:
-        took_for = round(((step.ended_at or times.now) - step.began_at) / _MS) if step.took_for is None else step.took_for
-        rows.append(TraceRow(step, scale.bars(_spans(step, "step", step.began_at), step.state), took_for))
-    return rows, scale.ticks
 
 
 _PAGE = 100

@@ -23,7 +23,7 @@ from treadle.model.clock import as_text
 from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, not_found
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import ADVANCE, FUNCTION, HANDLER, is_function
-from treadle.model.runs import RANKS, STOPPED_AT_LIMIT, ActivityKind, Run, Step, depth_first
+from treadle.model.runs import RANKS, STOPPED_AT_LIMIT, ActivityKind, Run, Step, depth_first, place_order
 from treadle.model.states import SHOWN_LIVE_STATES, BlockReason, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Server, Task, Transition
 from treadle.model.text import suggestion
@@ -450,5 +450,5 @@ def in_order(steps: Sequence[ShownStep]) -> Iterator[ShownStep]:
         steps,
         lambda step: step.row.id,
         lambda step: step.row.parent_id,
-        lambda step: (step.row.ordinal, step.created_at, step.row.place),
+        lambda step: (*place_order(step.row.place), step.row.ordinal, step.created_at, step.row.place),
     )

@@ -346,10 +346,11 @@ class StepOperations(Service, StepsApi):
     ) -> Timeline:
         run = await self._reads.get_visible(run_id, access)
         steps, next_after = await self._reads.page_steps(run, below=below, blocks=blocks, after=after, limit=limit)
+        program = await self._program(run)
         times = [
             record_of(
                 StepTime,
-                _step(step, None),
+                _step(step, program),
                 began_at=Instant.of(step.began_at) if not spans else min(Instant.of(step.began_at), spans[0].began_at),
                 spans=spans,
             )

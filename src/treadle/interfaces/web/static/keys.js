@@ -16,6 +16,12 @@
     if (event.target.closest("input, textarea, select, [contenteditable]")) return;
     if (event.key === "?") { dialog().showModal(); return; }
     if (event.key === "/" && finder) { event.preventDefault(); find(); return; }
+    const move = { j: 1, k: -1 }[event.key];
+    if (move && document.querySelector("[data-pick]")) {
+      const all = [...document.querySelectorAll("[data-pick]")], at = all.findIndex((each) => each.hasAttribute("aria-current"));
+      pick(all[Math.min(Math.max(at + move, 0), all.length - 1)]);
+      return;
+    }
     if (event.key === "g") { after = Date.now(); return; }
     if (Date.now() - after < 1500) {
       after = 0;
@@ -51,7 +57,15 @@
     const links = [field, ...hits.querySelectorAll("li > .grow > a:first-child")];
     links[Math.min(Math.max(links.indexOf(document.activeElement) + step, 0), links.length - 1)].focus();
   });
+  // A step of a run: morph the page instead of loading it, so that the list of steps stays where it is.
+  function pick(link) {
+    history.replaceState(null, "", link.href);
+    link.scrollIntoView({ block: "nearest" });
+    window.treadle.refresh();
+  }
   addEventListener("click", (event) => {
+    const chosen = event.target.closest("[data-pick]");
+    if (chosen && !event.ctrlKey && !event.metaKey && !event.shiftKey) { event.preventDefault(); pick(chosen); }
     if (event.target.closest("[data-find]") && finder) { event.preventDefault(); find(); }
     if (event.target === finder) finder.close();
     if (event.target.closest("[data-palette]")) dialog().showModal();
