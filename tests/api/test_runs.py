@@ -11,6 +11,7 @@ from tests.errors import raises_code
 from treadle.api.flows import SourceText
 from treadle.api.runs import RunStarted
 from treadle.engine.operations import Operations
+from treadle.kernel.search import service as search
 from treadle.model.access import Access, Scope
 from treadle.model.errors import IdempotencyKeyReused, IllegalTransition, InvalidFlow, InvalidInput, RunNotFound
 from treadle.model.runs import ActivityKind
@@ -259,6 +260,18 @@ async def test_the_run_of_a_step_is_found_by_the_steps_id_alone(scene: Scene):
     for caller, step_id in ((scene.api, NOBODY), (cook, step.id)):
         with raises_code("step_not_found"):
             await caller.steps.find(step_id)
+
+
+async def test_a_count_of_matches_beyond_its_limit_is_marked_as_incomplete(scene: Scene, monkeypatch: pytest.MonkeyPatch):
+    for _ in range(5):
+        await brew(scene, task_list="bulk")
+    where = "state = running"
+    counts, matched = await scene.api.runs.counts(where=where), await scene.api.runs.bulk("pause", dry_run=True, where=where)
+    assert (counts.total, counts.complete, matched.matched, matched.complete) == (5, True, 5, True)
+    monkeypatch.setattr(search, "RUNS_LIMIT", 3)
+    monkeypatch.setattr(search, "_BATCH", 2)
+    counts, matched = await scene.api.runs.counts(where=where), await scene.api.runs.bulk("pause", dry_run=True, where=where)
+    assert (counts.total, counts.complete, matched.matched, matched.complete) == (4, False, 4, False)
 
 
 async def test_many_runs_are_operated_page_by_page_and_counted_first(scene: Scene):

@@ -39,10 +39,11 @@ async def test_failures_are_retried_or_not(scene: Scene):
     worker = await scene.api.work.register("w", ["images.Shrink"])
     made = await scene.api.tasks.enqueue("images.Shrink", retry=3)
     (held,) = (await scene.api.work.claim(worker.worker_id)).tasks
-    said = {"worker_id": worker.worker_id, "claim_version": held.claim_version}
+    key, said = held.idempotency_key, {"worker_id": worker.worker_id, "claim_version": held.claim_version}
+    assert len(key) == 64
     assert (await scene.api.work.fail(made.id, **said, message="no luck", after=0)).state == "pending"
     (held,) = (await scene.api.work.claim(worker.worker_id, wait_for=5)).tasks
-    assert held.attempt == 2
+    assert (held.attempt, held.idempotency_key) == (2, key)
     said["claim_version"] = held.claim_version
     ended = await scene.api.work.fail(made.id, **said, message="corrupt", code="corrupt_image", retryable=False)
     assert ended.state == "failed"

@@ -58,6 +58,7 @@ def test_verify_finds_a_row_that_the_log_does_not_explain(treadle: Treadle):
 
 
 def test_an_older_copy_in_place_of_the_store_is_reported_and_can_be_accepted(treadle: Treadle):
+    assert treadle.json("store", "accept", "--yes")["removed"] is None
     treadle("enqueue", "greet")
     backup = Path(treadle.folder, "backup.db")
     treadle("store", "backup", str(backup))
@@ -77,8 +78,10 @@ def test_an_older_copy_in_place_of_the_store_is_reported_and_can_be_accepted(tre
     assert (refused.code, refused.error["code"]) == (4, "store_damaged")
     assert len(treadle.json("tasks", "list")["tasks"]) == 1
     assert treadle("store", "accept", "--json").error["code"] == "refused"
-    assert "commits" in treadle.json("store", "accept", "--yes")["removed"]
-    assert treadle.json("store", "accept", "--yes")["removed"] is None
+    removed = treadle.json("store", "accept", "--yes")["removed"]
+    assert "commits" in removed
+    (entry,) = treadle.json("audit")["changes"]
+    assert (entry["operation"], entry["after"]) == ("store.accept", {"removed": removed})
     treadle("enqueue", "greet")
     assert treadle.json("store", "verify")["holds"]
 

@@ -14,6 +14,7 @@ from tests.functions.driver import LEASE_FOR, Scene, function_scene, requeued, u
 from tests.limits import BOUND
 
 from treadle import Engine
+from treadle.kernel.functions import operations
 from treadle.model.errors import IllegalTransition, Refused, RunCanceled, RunFailed, StepFailed
 
 COLD, WARM = 0, 1000
@@ -191,8 +192,10 @@ async def test_a_paused_function_starts_no_child_although_it_had_decided_to(scen
 
 async def test_canceling_a_tree_ends_all_its_runs_together(engine: Engine):
     stopped: list[str] = []
+    executes = asyncio.Event()
 
     async def forever() -> None:
+        executes.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -212,6 +215,7 @@ async def test_canceling_a_tree_ends_all_its_runs_together(engine: Engine):
     async with engine.worker():
         started = await engine.start_function("parent")
         await until(lambda: _has_begun(engine, started.id))
+        await asyncio.wait_for(executes.wait(), BOUND)
         below = await engine.kernel.store.runs.list_children(started.id)
         await engine.runs.cancel(started.id, actor="ada", reason="enough")
         for each in [started.id, *below]:
@@ -423,6 +427,43 @@ async def test_a_retry_continues_failed_child_runs(scene: Scene, warm: int, earl
     assert await scene.engine.run_result(started) == ["first", "lower", "lowest", "bad", "last"]
     assert executed == ["bad", "last"]
     assert {run.id for run in (await scene.engine.runs.list()).runs} == {run.id for run in runs.values()}
+    assert (await scene.engine.kernel.verify()).problems == ()
+
+
+async def test_a_crash_during_a_retry_leaves_no_parent_without_its_child(scene: Scene, monkeypatch: pytest.MonkeyPatch):
+    """One commit retries the run and the failed runs below it."""
+    broken = True
+
+    @scene.engine.function("child")
+    async def child(payload: dict[str, Any], ctx: Any) -> Any:
+        if broken:
+            raise ValueError("broken")
+        return "done"
+
+    @scene.engine.function("middle")
+    async def middle(payload: dict[str, Any], ctx: Any) -> Any:
+        return await (await ctx.start("child")).result()
+
+    @scene.engine.function("f")
+    async def function(payload: dict[str, Any], ctx: Any) -> Any:
+        return await (await ctx.start("middle")).result()
+
+    started = await scene.engine.start_function("f")
+    process = scene.process()
+    await process.quiet()
+    broken = False
+
+    def crash(point: str) -> None:
+        if point == "operate.after_commit":
+            raise KeyError(point)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(operations, "failpoint", crash)
+        with pytest.raises(KeyError):
+            await scene.engine.runs.retry(started.id)
+    assert {run.state for run in (await scene.engine.runs.list()).runs} == {"running"}
+    await process.quiet()
+    assert await scene.engine.run_result(started) == "done"
     assert (await scene.engine.kernel.verify()).problems == ()
 
 

@@ -67,12 +67,20 @@ def test_when_the_retries_are_used_up_the_task_fails():
 
 
 def test_a_handler_may_choose_its_retry_time():
-    assert settlement(a_task(), Retry(PROBLEM, after_for=7), THREE_RETRIES).delay == 7
-    assert settlement(a_task(), Retry(PROBLEM, after_for=0), THREE_RETRIES).delay is None
+    assert settlement(a_task(), Retry(PROBLEM, after_for=700), THREE_RETRIES).delay == 700
+    assert settlement(a_task(failures=0), Retry(PROBLEM, after_for=7), THREE_RETRIES).delay == 7
+    assert settlement(a_task(failures=0), Retry(PROBLEM, after_for=0), THREE_RETRIES).delay is None
 
 
 def test_a_retry_without_delay_is_ready_immediately():
     assert settlement(a_task(failures=0), Retry(PROBLEM), RetryPolicy(retries=1, first_for=0)).delay is None
+
+
+@pytest.mark.parametrize("outcome", [Retry(PROBLEM), Retry(PROBLEM, after_for=0), Retry(PROBLEM, after_for=7)])
+def test_no_retry_after_the_first_one_repeats_more_than_ten_times_a_second(outcome: Retry):
+    policy = RetryPolicy(retries=5, first_for=0)
+    assert settlement(a_task(failures=1), outcome, policy).delay == 100
+    assert settlement(a_task(failures=1), Retry(PROBLEM, after_for=101), policy).delay == 101
 
 
 def test_jitter_uses_the_random_source():

@@ -254,6 +254,8 @@ def test_the_commands_export_and_import(treadle: Treadle):
     other = f"sqlite:///{treadle.folder}/other.db"
     loaded = treadle("store", "import", "red.jsonl", "--namespace", "red", "--store", other)
     assert loaded.code == 0, loaded.err
+    (entry,) = treadle.json("audit", "--namespace", "red", "--store", other)["changes"]
+    assert (entry["operation"], entry["after"]["path"]) == ("store.import", "red.jsonl")
     assert treadle("tasks", "show", task_id, "--namespace", "red", "--store", other).code == 0
     assert treadle("store", "verify", "--namespace", "red", "--store", other).code == 0
     assert treadle("store", "import", "red.jsonl", "--namespace", "red", "--store", other).code != 0

@@ -103,6 +103,8 @@ class RunCounts(ApiRecord, frozen=True):
     total: int
     activities: dict[str, int]
     """Unfinished runs by activity, among the newest 10,000 of them."""
+    complete: bool = True
+    """False: more than 10,000 runs match `where`; the newest are counted."""
 
 
 class UsageRequest(TokenCounts, ApiRecord, frozen=True):
@@ -288,6 +290,8 @@ class BulkResult(Page, frozen=True):
     done: list[str]
     """Ids of the runs."""
     refused: list[RunRefusal]
+    complete: bool = True
+    """False: more than 10,000 runs match `where`, and `matched` counts the newest."""
 
 
 class RunFilter(TypedDict, total=False):

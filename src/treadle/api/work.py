@@ -47,6 +47,8 @@ class ClaimedTask(HeldClaim, frozen=True, forbid_unknown_fields=False):
     payload: dict[str, Json]
     attempt: int
     """Number of this attempt, from 1."""
+    idempotency_key: str
+    """The same for all attempts of the task: pass it to services that deduplicate."""
     task_list: str
     lease_expires_at: Instant
     lease_for: int

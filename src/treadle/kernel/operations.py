@@ -42,9 +42,16 @@ def operation_entry(
     return PutRecord(record), ChangeRecord(record.id, 0, "{}", "perform", state, state, ended=True, actor=actor, data=data)
 
 
-async def log_operation(core: Core, operation: str, subject: str, actor: str, after: Mapping[str, Any] | None = None) -> None:
-    """Log an operation that takes several transactions, before it begins."""
-    await core.committer.submit(Unit(rows=operation_entry(core, operation, subject, actor, None, after)), core.patience)
+async def log_operation(
+    core: Core,
+    operation: str,
+    subject: str,
+    actor: str,
+    after: Mapping[str, Any] | None = None,
+    before: Mapping[str, Any] | None = None,
+) -> None:
+    """Log an operation that takes several transactions, before it begins, or one that changes the whole store."""
+    await core.committer.submit(Unit(rows=operation_entry(core, operation, subject, actor, before, after)), core.patience)
 
 
 def difference(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:

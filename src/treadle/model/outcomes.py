@@ -57,6 +57,10 @@ class Succeeded(msgspec.Struct, frozen=True):
     result: dict[str, Json] = msgspec.field(default_factory=dict)
 
 
+RETRIED_FOR = 100
+"""Least milliseconds between the retries of a task, after the first one: none is claimed more than ten times a second."""
+
+
 class Retry(msgspec.Struct, frozen=True):
     """The attempt failed; try again by the task's policy, or after `after_for` milliseconds if given."""
 

@@ -7,6 +7,7 @@ those.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -241,6 +242,10 @@ class FunctionRuns(Service):
         so that its completed steps are kept, and the ends of others, which came while the run was not live, are delivered.
         """
         run = await self.functions.get_current(run_id)
+        return await self._redrive(run, *await self._retry_of(run, chosen, actor), actor)
+
+    async def _retry_of(self, run: Run, chosen: str | None, actor: str) -> tuple[Task, list[Row], list[Run]]:
+        """Return the task of a failed run, the rows that repeat its failed steps, and the child runs that it continues."""
         if run.state != RunState.FAILED:
             raise IllegalTransition("run", run.id, run.state, "retry", RUN.possible(run.state))
         recorded = await self.functions.recorded(run.id)
@@ -273,7 +278,7 @@ class FunctionRuns(Service):
         if again:
             rows.append(PutSteps(run.id, voided(again, run.id, self._value_store), 0))
         rows.append(RunTransition(run.id, "retry", run.state, RunState.RUNNING, actor=actor))
-        return await self._redrive(run, task, actor, rows, children)
+        return task, rows, children
 
     async def _find_child(self, step: Recorded) -> Run | None:
         """Return the child run that a step starts or awaits, if it can still complete, or has; others are started anew."""
@@ -320,25 +325,36 @@ class FunctionRuns(Service):
         children = [await self._find_child(step) for step in starts if step not in again]
         if again:
             rows.append(PutSteps(run.id, voided(again, run.id, self._value_store), 0))
-        return await self._redrive(run, task, actor, rows, [child for child in children if child is not None])
+        return await self._redrive(run, task, rows, [child for child in children if child is not None], actor)
 
-    async def _redrive(self, run: Run, task: Task, actor: str, rows: list[Row], children: Sequence[Run]) -> Run:
-        """Make the run's finished task live again, in one commit with the rows; its failed children are retried.
+    async def _redrive(self, run: Run, task: Task, rows: list[Row], children: Sequence[Run], actor: str) -> Run:
+        """Make the run's finished task live again, in one commit with the rows and with the retries of its failed children.
 
         A run receives the ends of its children only while it is live, so those that have completed are delivered again.
         """
-        if failed := tuple(child.id for child in children if child.state == RunState.FAILED):
-            rows.append(TakeMessages(run.id, failed))
-        for child in children:
-            rows += self._end_of(child)
-        unit = Unit(Seen.of(task), Redrive("requeue", actor), run=RunGuard(run.id, None), rows=tuple(rows))
+        redrive, tasks = Redrive("requeue", actor), [task]
+        pending = deque([(run, children)])
+        while pending:
+            parent, below = pending.popleft()
+            if failed := [child for child in below if child.state == RunState.FAILED]:
+                rows.append(TakeMessages(parent.id, tuple(child.id for child in failed)))
+            for child in below:
+                rows += self._end_of(child)
+            for child in failed:
+                child_task, more, further = await self._retry_of(child, None, actor)
+                tasks.append(child_task)
+                rows += more
+                pending.append((child, further))
+        also = tuple((Seen.of(child_task), redrive) for child_task in tasks[1:])
+        unit = Unit(Seen.of(task), redrive, also=also, run=RunGuard(run.id, None), rows=tuple(rows))
         failpoint("operate.before_commit")
         answer = await self._committer.submit(unit, self._patience)
         failpoint("operate.after_commit")
         if answer.verdict is not Verdict.DONE:
             raise Refused(f"Another change to the run {run.id} came first; nothing was changed. Try again.")
         for child in children:  # some may have ended before the commit
-            await self._continue_child(child, actor)
+            if child.state != RunState.FAILED:
+                await self._continue_child(child, actor)
         return await self.functions.get(run.id)
 
     async def rerun(self, run: Run, payload: Mapping[str, Json], *, actor: str | None = None) -> str:

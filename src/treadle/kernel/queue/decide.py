@@ -19,6 +19,7 @@ from treadle.model.errors import IllegalTransition, Refused, RetriesUsedUp, Unre
 from treadle.model.names import ADVANCE, FUNCTION
 from treadle.model.outcomes import (
     RELEASED_FOR,
+    RETRIED_FOR,
     AwaitingApproval,
     AwaitingExternal,
     Failed,
@@ -96,13 +97,14 @@ def settlement(
             delay_for = next_attempt(policy, problem, task.failures + 1, jitter_fraction)
             if isinstance(delay_for, Problem):
                 return failure(delay_for)
+            minimum = RETRIED_FOR if task.failures else 0
             return Requeue(
                 "retry",
                 TaskState.PENDING,
                 attempt=task.attempt + 1,
                 failures=task.failures + 1,
                 takeovers=0,
-                delay=(delay_for if after_for is None else after_for) or None,
+                delay=max(delay_for if after_for is None else after_for, minimum) or None,
                 checkpoint=task.checkpoint,
                 error=_error_text(problem),
                 data=_error_text(problem),

@@ -19,6 +19,7 @@ from treadle.api.work import (
     Worker,
     WorkerLeft,
 )
+from treadle.kernel.effects.decide import Effect
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.remote_workers.service import RemoteWorkers
 from treadle.model import tasks as model
@@ -233,4 +234,6 @@ class WorkOperations(WorkApi):
 
 
 def _claimed(task: model.ClaimedTask) -> ClaimedTask:
-    return record_of(ClaimedTask, task, task.task, task_id=task.task.id)
+    held = task.task
+    key = Effect.of(held.id, held.step_id, held.root_id, held.name).dedupe_key
+    return record_of(ClaimedTask, task, held, task_id=held.id, idempotency_key=key)

@@ -184,13 +184,14 @@ class RunOperations(Service, RunsApi):
     async def counts(self, *, access: Access = OPEN, **which: Unpack[RunFilter]) -> RunCounts:
         where, chosen = await self._filter(which, access)
         if where:
-            runs = await self._search().find_runs(where, self._conditions((), chosen))
+            runs, complete = await self._search().find_runs(where, self._conditions((), chosen))
             by_activity = Counter(str(work.kind) for work in (await self._reads.activities(runs)).values())
             states = Counter(str(run.state) for run in runs)
             return RunCounts(
                 {state.value: states[state] for state in RunState},
                 len(runs),
                 {activity.value: by_activity[activity] for activity in ActivityKind},
+                complete,
             )
         counts = await self._reads.count_runs(**chosen)
         return RunCounts(counts, sum(counts.values()), await self._reads.count_activities(**chosen))
@@ -235,11 +236,14 @@ class RunOperations(Service, RunsApi):
         if not states:
             return result
         if where:  # at most 10,000
-            matched = len(await self._search().find_runs(where, self._conditions(states, chosen)))
+            runs, complete = await self._search().find_runs(where, self._conditions(states, chosen))
+            result = replace(result, matched=len(runs), complete=complete)
         else:
-            matched = sum((await self._reads.count_runs(states=states, before_id=before, **chosen)).values())
+            result = replace(
+                result, matched=sum((await self._reads.count_runs(states=states, before_id=before, **chosen)).values())
+            )
         if dry_run:
-            return replace(result, matched=matched)
+            return result
         page = await self._page(where, chosen, states, before, limit)
         for run in page.records:
             try:
@@ -247,7 +251,7 @@ class RunOperations(Service, RunsApi):
                 result.done.append(run.id)
             except (Contended, IllegalTransition, NotFound, Refused) as error:
                 result.refused.append(RunRefusal(run.id, error.code, str(error)))
-        return replace(result, matched=matched, next_before=page.cursor)
+        return replace(result, next_before=page.cursor)
 
     async def _filter(self, which: RunFilter, access: Access) -> tuple[str, dict[str, Any]]:
         """The query, and the other filters as the kernel's reads take them."""

@@ -77,14 +77,14 @@ class Search(Service):
         """A page of the tasks that match the query and the conditions `more`."""
         return await self._search(_tasks(self._store, self._namespace), _joined(parse(where, tasks=True), more), before_id, limit)
 
-    async def find_runs(self, where: str, more: Sequence[Query] = ()) -> list[Run]:
-        """The newest runs that match, up to `RUNS_LIMIT`."""
+    async def find_runs(self, where: str, more: Sequence[Query] = ()) -> tuple[list[Run], bool]:
+        """The newest runs that match, up to `RUNS_LIMIT`, and whether they are all."""
         page = await self.list_runs(where, more=more, limit=_BATCH)
         runs = page.records
         while page.cursor is not None and len(runs) < RUNS_LIMIT:
             page = await self.list_runs(where, more=more, before_id=page.cursor, limit=_BATCH)
             runs += page.records
-        return runs
+        return runs, page.cursor is None
 
     async def list_tags(self, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
         """The tags of runs and tasks in stored form, by id."""

@@ -177,7 +177,7 @@ class Committer:
 
     def _with_attached(self, unit: Unit) -> Unit:
         claims = [unit.guard] if isinstance(unit.guard, Claim) and isinstance(unit.settlement, Finish | Requeue) else []
-        claims += [claim for claim, _ in unit.also]
+        claims += [guard for guard, _ in unit.also if isinstance(guard, Claim)]
         rows = [row for claim in claims for row in self._attached.get(claim, ())]
         return msgspec.structs.replace(unit, rows=(*unit.rows, *rows)) if rows else unit
 

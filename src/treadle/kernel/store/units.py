@@ -274,18 +274,18 @@ Row = (
 class Unit(msgspec.Struct, frozen=True, gc=False):
     """Writes that a store applies together or not at all.
 
-    With a `Claim` guard, `settlement` is Finish, Requeue, Keep or None; with a `Seen` guard Finish or Requeue for a live task, or
-    Redrive, Discard or None for a finished one. Without a guard there is no settlement, and the store writes the rows
-    unconditionally. A unit with a claim and no settlement does not change its task: one call may contain several such
-    units of one task. `also` are further claimed tasks to settle with it, `run` is the run that it advances. With `fresh`, the
-    store refuses the unit if an idempotency key of its tasks identifies another task: DEFERRED, with those tasks in `same`. With
-    `exclusive`, the same holds for unique keys, with the live tasks that have them in `existing`.
+    With a `Claim` guard, `settlement` is Finish, Requeue, Keep or None; with a `Seen` guard Finish or Requeue for a live task,
+    or Redrive, Discard or None for a finished one. Without a guard there is no settlement, and the store writes the rows
+    unconditionally. A unit with a claim and no settlement does not change its task: one call may contain several such units of
+    one task. `also` are further tasks to settle with it, each with its guard, `run` is the run that it advances. With `fresh`,
+    the store refuses the unit if an idempotency key of its tasks identifies another task: DEFERRED, with those tasks in `same`.
+    With `exclusive`, the same holds for unique keys, with the live tasks that have them in `existing`.
     """
 
     guard: Claim | Seen | None = None
     settlement: Settlement | None = None
     tasks: tuple[NewTask, ...] = ()
-    also: tuple[tuple[Claim, Finish], ...] = ()
+    also: tuple[tuple[Claim | Seen, Settlement], ...] = ()
     run: RunGuard | None = None
     rows: tuple[Row, ...] = ()
     fresh: bool = False

@@ -141,7 +141,7 @@ def task_key(unit: Unit) -> TaskKey:
 def task_keys(units: Iterable[Unit]) -> set[TaskKey]:
     """Return the keys of all tasks that guard the units."""
     keys = {task_key(unit) for unit in units if unit.guard}
-    keys.update((claim.task_id, False) for unit in units for claim, _ in unit.also)
+    keys.update(task_key(part) for unit in units if unit.also for part in split(unit)[1:])
     return keys
 
 
@@ -157,7 +157,7 @@ def kinds_of(units: Iterable[Unit]) -> set[type]:
 
 def split(unit: Unit) -> list[Unit]:
     """Split the unit into parts that settle one task each."""
-    return [unit, *(Unit(claim, finish) for claim, finish in unit.also)]
+    return [unit, *(Unit(guard, settlement) for guard, settlement in unit.also)]
 
 
 class Snapshot(msgspec.Struct):

@@ -52,6 +52,8 @@ async def migrate(
             if isinstance(version, int) and to < version and not yes:
                 raise Refused(f"Going from schema {version} down to {to} drops data. Add --yes to confirm.")
             await engine.kernel.store.migrate_to(to)
+            if to:  # version 0 has no log
+                await _log(session, engine, "migrate", {"schema_version": version}, {"schema_version": to})
             version = to
         else:
             await engine.kernel.store.retention.prepare(engine.kernel.retention.rules)
@@ -237,15 +239,27 @@ async def import_file(
     namespace = session.settings.namespace
     async with session.engine(migrate=True) as engine:
         header = await import_namespace(engine.kernel.store, namespace, Path(path), lambda line: print_progress(session, line))
+        await _log(session, engine, "import", None, {"path": path, "rows": _rows(header)})
         url = engine.kernel.store.url
     _show_transfer(session, header, path, f"Imported the namespace {namespace} into {url}")
 
 
 def _show_transfer(session: CommandSession, header: Header, path: str, text: str) -> None:
     end_progress(session)
-    rows = {name: digest.rows for name, digest in header.tables.items()}
+    rows = _rows(header)
     value = {"namespace": header.treadle_namespace, "path": path, "rows": rows}
     session.show(value, lambda: plain(f"{text} ({sum(rows.values())} rows)"))
+
+
+def _rows(header: Header) -> dict[str, int]:
+    return {name: digest.rows for name, digest in header.tables.items()}
+
+
+async def _log(session: CommandSession, engine: Engine, operation: str, before: Any, after: Any) -> None:
+    """Log an operation on the whole store."""
+    from treadle.kernel.operations import log_operation
+
+    await log_operation(engine.kernel.core, f"store.{operation}", engine.kernel.store.url, session.actor, after, before)
 
 
 async def accept(
@@ -256,8 +270,12 @@ async def accept(
 
     if not yes:
         raise Refused("This gives up commits that were acknowledged but are not in the store any more. Add --yes to confirm.")
-    store = Engine(session.settings.store, settings=session.settings).kernel.store
+    engine = Engine(session.settings.store, settings=session.settings)
+    store = engine.kernel.store
     removed = await store.health.accept_damage()
+    if removed is not None:
+        async with engine:
+            await _log(session, engine, "accept", None, {"removed": removed})
     message = "Nothing was recorded about its commits" if removed is None else f"The record of {removed}, was removed"
     session.show({"store": store.url, "removed": removed}, lambda: plain(f"{message}; {store.url} can be used as it is."))
 
