@@ -108,6 +108,29 @@ async def test_a_function_reads_the_stream_of_a_child_that_it_starts(url: str, b
         assert await (await engine.start("read")).result() == [0, 1, 2, "written"]
 
 
+async def test_branches_read_streams_concurrently(url: str) -> None:
+    engine = make_engine(url)
+
+    @engine.handler("write")
+    async def write(payload: dict[str, Any], ctx: Context) -> None:
+        for number in range(2):
+            ctx.stream("tokens").write(f"{payload['name']}{number}")
+            await ctx.stream("tokens").flush()
+
+    @engine.function("read")
+    async def read_both(payload: dict[str, Any], ctx: FunctionContext) -> list[list[Any]]:
+        async def read_one(work: str) -> list[Any]:
+            return [entry.value async for entry in ctx.read_stream(work, "tokens")]
+
+        return await ctx.gather(*(read_one(work) for work in payload["works"]))
+
+    async with asyncio.timeout(BOUND), engine:
+        works = [await engine.enqueue("write", {"name": name}) for name in ("a", "b")]
+        run = await engine.start("read", {"works": [work.id for work in works]})
+        async with engine.worker():
+            assert await run.result() == [["a0", "a1"], ["b0", "b1"]]
+
+
 # deaths
 
 

@@ -115,6 +115,7 @@ async def test_sync_and_async_functions_are_children_of_each_other(scene: Scene)
     assert await scene.engine.run_result(started) == 8
 
 
+@pytest.mark.postgres
 async def test_code_that_never_waits_and_deep_code_that_waits_have_results(scene: Scene) -> None:
     def deep(ctx: BlockingFunctionContext, depth: int) -> int:
         return deep(ctx, depth - 1) + 1 if depth else ctx.step(int)

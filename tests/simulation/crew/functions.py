@@ -8,11 +8,11 @@ from typing import Any
 from tests.simulation.crew.handlers import OFTEN
 from tests.simulation.world import World
 
-from treadle import Engine, SignalTimeout, TaskFailed
+from treadle import BlockingFunctionContext, Engine, SignalTimeout, TaskFailed
 
 
 def add_functions(engine: Engine, world: World) -> None:
-    """One does a bit of everything, one goes down and goes on as new, one is told many things."""
+    """One does a bit of everything, one, which is sync, goes down and goes on as new, one is told many things."""
 
     @engine.function("order")
     async def order(payload: Any, ctx: Any) -> Any:
@@ -50,10 +50,11 @@ def add_functions(engine: Engine, world: World) -> None:
         }
 
     @engine.function("child")
-    async def child(payload: Any, ctx: Any) -> Any:
+    def child(payload: Any, ctx: BlockingFunctionContext) -> str:
+        """The sync one, which goes down."""
         if payload["n"] > 0:
-            await ctx.step(step, payload["n"], name="down", retry=OFTEN)
-            await ctx.continue_as_new({"n": payload["n"] - 1})
+            ctx.step(step, payload["n"], name="down", retry=OFTEN)
+            ctx.continue_as_new({"n": payload["n"] - 1})
         return "done"
 
     @engine.function("collect")
