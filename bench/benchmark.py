@@ -34,6 +34,7 @@ BENCHMARKS = (
     "memory",
     "space",
     "functions",
+    "sync_functions",
     "agents",
     "streams",
     "workflows",

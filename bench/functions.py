@@ -2,7 +2,7 @@
 
 *Runs* of ten no-op steps, 500 concurrently: each step is committed before the next begins, and concurrent runs share commits.
 The time is from the start of the worker to the end of the last run; CPU per step is that of the whole process, including
-SQLite's writer thread. *Sync functions* do the same steps. *Gather*: a function that waits for 1,000 child tasks, and the
+SQLite's writer thread. *Gather*: a function that waits for 1,000 child tasks, and the
 number of times it is claimed (2: to begin and to end). *Suspended* functions: the memory of each; a process keeps the newest
 1,000 in memory and replays the others when they continue.
 """
@@ -50,10 +50,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
     async with engine:
         await ten_steps(engine, 200, sizes.concurrency)  # warm
         for number in range(1, sizes.rounds + 1):
-            of_sync, of_async = [await ten_steps(engine, sizes.runs, sizes.concurrency, name) for name in ("ten_sync", "ten")]
-            sync = {f"sync_{name}": of_sync[name] for name in ("steps_per_s", "cpu_us_per_step")}
-            sync["sync_percent"] = 100 * of_sync["steps_per_s"] / of_async["steps_per_s"]
-            for found in (of_async, sync, await fan_out(engine)):
+            for found in (await ten_steps(engine, sizes.runs, sizes.concurrency), await fan_out(engine)):
                 for name, value in found.items():
                     figures.setdefault(name, []).append(value)
             say(f"round {number} of {sizes.rounds}: {figures['runs_per_s'][-1]:,.0f} runs/s")
@@ -163,9 +160,6 @@ async def suspended(engine: Engine, count: int) -> dict[str, float]:
 ROWS = (
     Row("runs per second", "runs_per_s", "/s"),
     Row("steps per second", "steps_per_s", "/s"),
-    Row("steps per second of sync functions", "sync_steps_per_s", "/s"),
-    Row("steps per second of sync functions: share of async ones", "sync_percent", " %"),
-    Row("CPU of the process per step of a sync function", "sync_cpu_us_per_step", " µs"),
     Row("CPU of the process per step", "cpu_us_per_step", " µs"),
     Row("starts per second", "starts_per_s", "/s"),
     Row("gather over 1,000 children: claims of its parent", "gather_1000_parent_claims"),
@@ -179,7 +173,6 @@ AIMS = (
     Aim("runs per second (50 times DBOS's 22/s)", "runs_per_s", "/s", at_least=1_100),
     Aim("runs per second (20 times Absurd's 81/s)", "runs_per_s", "/s", at_least=1_620, stores=("postgresql",)),
     Aim("children per second of a gather", "gather_1000_children_per_s", "/s", at_least=10_000),
-    Aim("steps per second of sync functions: share of async ones", "sync_percent", " %", at_least=33),
     Aim("claims of a parent that gathers", "gather_1000_parent_claims", at_most=2),
     Aim("memory of each suspended function", "suspended_kb_each", " KB", at_most=2),
 )

@@ -33,6 +33,7 @@ ORDER = (
     "memory",
     "space",
     "functions",
+    "sync_functions",
     "agents",
     "streams",
     "workflows",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import inspect
+import keyword
 import re
 import runpy
 from importlib import import_module
@@ -10,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+import treadle
+from treadle.lang.tokens import KEYWORDS
 from treadle.testing import BlockingEnvironment
+from treadle.workers.context import HandlerOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
 SNIPPETS = DOCS / "snippets" / "coming_from"
@@ -97,3 +103,52 @@ def _exists(path: str) -> bool:
                 return False
         return True
     return False
+
+
+def ours(page: Path) -> list[str]:
+    """The code in our column of the tables of a page, without commands."""
+    codes: list[str] = []
+    column: int | None = None
+    for line in page.read_text("utf-8").splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if not cells:
+            column = None
+        elif column is None:
+            column = cells.index("Treadle") if "Treadle" in cells else len(cells)
+        elif column < len(cells):
+            codes += [code for code in re.findall(r"`([^`]+)`", cells[column]) if not code.startswith("treadle ")]
+    return codes
+
+
+EXAMPLES = {"connection", "ctx", "id", "name", "order_workflow", "session", "sys"}
+"""Names of values in examples, which users choose."""
+NOT_OURS = {"delay_on_commit", "close_stream", "as_completed", "asyncio", "django"}
+"""Names of other libraries that our column mentions."""
+
+
+def _public_names() -> set[str]:
+    """Every word of the public interface: names, options, parameters, and keywords of Python and AFL."""
+    names = set(re.findall(r"\w+", (Path(__file__).parents[1] / "golden" / "public_surface.txt").read_text("utf-8")))
+    for name in treadle.__all__:
+        kind = getattr(treadle, name)
+        members = vars(kind) if isinstance(kind, type) else {}
+        names.update(members)
+        for member in (kind, *members.values()):
+            with contextlib.suppress(TypeError, ValueError):
+                names.update(inspect.signature(getattr(member, "__func__", member)).parameters)
+    return names | HandlerOptions.__annotations__.keys() | {*keyword.kwlist, *KEYWORDS}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_name_in_our_column_exists(page: Path) -> None:
+    names = _public_names() | EXAMPLES | NOT_OURS
+    missing = {
+        (code, word)
+        for code in ours(page)
+        for word in re.findall(r"[A-Za-z_]\w*", re.sub(r'"[^"]*"', "", code))
+        if word not in names
+    }
+    assert missing == set()
+    contexts = (treadle.FunctionContext, treadle.Context)
+    members = [(code, name) for code in ours(page) for name in re.findall(r"\bctx\.(\w+)", code)]
+    assert [code for code, name in members if not any(hasattr(context, name) for context in contexts)] == []
