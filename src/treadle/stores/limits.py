@@ -51,9 +51,11 @@ async def _admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, Tas
             count += number
             if number:
                 queues.add(queue_id)
-            else:
-                waiting.append(Waiting(queue_id, *task))
-                rooms[waiting[-1].namespace, waiting[-1].key] = room
+                continue
+            next_task = Waiting(queue_id, *task)
+            rooms[next_task.namespace, next_task.key] = room
+            if queue_id is not None:
+                waiting.append(next_task)
         if not waiting:
             break
         listed = {line: min(room, LOOKAHEAD) for line, room in rooms.items()}

@@ -12,7 +12,7 @@ from (
 -- Admit the next tasks of locked keys ($1 namespaces, $2 keys), as many as their limits leave room for, at most $3 each;
 -- all tasks of keys without a limit. Skip tasks that another transaction has locked: it ends with this statement too. Return the
 -- queues. If tasks with several keys wait for a key, return its next ones instead, at most $4, with their places and the room, and
--- lock them.
+-- lock them; and the rooms of their other keys that are among the locked ones.
 with room as materialized (
   select given.namespace, given.key,
     case when limits.key is null then $3::bigint else greatest(0, least($3::bigint, {sql:postgres_room})) end as count,
@@ -51,13 +51,30 @@ with room as materialized (
   from next
   where tasks.id = any (array[next.id]) and not next.several
   returning tasks.queue_id
+), others as materialized (
+  select distinct next.namespace, other.key
+  from next
+  cross join lateral unnest(string_to_array(next.limit_keys, chr(10))) as other (key)
+  where next.several and other.key <> next.key
 )
 select count(*), queue_id, null as id, null as namespace, null as key, null as limit_keys, null::integer as priority,
   null::bigint as due_at, null::bigint as room
 from admitted
 group by queue_id
 union all
-select 0, queue_id, id::text, namespace, key, limit_keys, priority, due_at, count from next where several;
+select 0, queue_id, id::text, namespace, key, limit_keys, priority, due_at, count from next where several
+union all
+select 0, null, null, namespace, key, null, null, null,
+  coalesce(
+    (
+      select greatest(0, least($3::bigint, {sql:postgres_room}))
+      from limits
+      where limits.namespace = others.namespace and limits.key = others.key
+    ),
+    $3::bigint
+  )
+from others
+where (namespace, key) in (select * from unnest($1::text[], $2::text[]));
 
 -- name: try_lock_keys(*rows)
 -- Lock those keys ($1 namespaces, $2 keys) that nobody has locked, like `lock_keys`, and return them. It never waits, so that the
