@@ -102,7 +102,7 @@ class Trial:
         self.run("treadle", "store", "verify", "--store", "sqlite:///smoke.db")
 
     def project(self) -> None:
-        self.run("treadle", "init", "project")
+        self.run("treadle", "init", "project", "--template", "afl")
         folder = self.work / "project"
         self.run("treadle", "compile", "flows", folder=folder)
         assert "Hello, Ada!" in self.run("treadle", "run", "flows", "--handlers", "handlers.py", folder=folder)
