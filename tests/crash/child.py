@@ -176,6 +176,12 @@ def add_functions(engine: Engine, effects: Path) -> None:
     async def one(payload: Any, ctx: Any) -> Any:
         return await ctx.step(effect, "child", ctx, name="child")
 
+    @engine.function("listen")
+    async def listen(payload: Any, ctx: Any) -> Any:
+        """An effect for each entry of a stream."""
+        entries = ctx.read_stream(payload["task"], "tokens")
+        return [await ctx.step(effect, f"heard{entry.value}", ctx) async for entry in entries]
+
     @engine.function("race")
     async def race(payload: Any, ctx: Any) -> Any:
         await ctx.step(effect, "reserve", ctx, key="reserve")

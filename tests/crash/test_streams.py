@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
+from itertools import product
 from typing import Any
 
 import httpx
 import pytest
-from tests.crash.scene import Scene
+from tests.crash.scene import Scene, until
 from tests.limits import BOUND
 from tests.sizes import sampled
 
+from treadle import Context, Engine
 from treadle.interfaces.http.server import HttpOptions, HttpServer
+from treadle.settings import Settings
 
 COUNT = 3
+WRITES = 2 * COUNT
+"""Commits that the reader makes at least: it reads, and does something, once for each entry."""
 
 
 async def follow(http: httpx.AsyncClient, path: str) -> list[dict[str, Any]]:
@@ -55,3 +61,27 @@ async def test_a_reader_sees_every_entry_of_the_final_attempt_once_and_a_notice(
     assert [f"stored-{each['value'][1]}" for each in abandoned][: len(acknowledged)] == acknowledged
     assert {each["generation"] for each in abandoned} <= {1}
     await scene.check(1)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("point", "number"), sampled([*product(["function.before_commit", "function.after_commit"], range(1, WRITES + 1))])
+)
+async def test_a_function_reads_every_entry_once_after_a_kill_at_any_write(scene: Scene, point: str, number: int) -> None:
+    engine = Engine(scene.url, settings=Settings())
+
+    @engine.handler("utter")
+    async def utter(payload: dict[str, Any], ctx: Context) -> None:
+        """Write an entry when the one before it was heard, so that the reader waits for each."""
+        for number in range(COUNT):
+            ctx.stream("tokens").write(number)
+            await ctx.stream("tokens").flush()
+            await until(lambda heard=f"heard{number}": bool(scene.effects(heard)))
+
+    async with engine, engine.worker():
+        run = await scene.engine.start("listen", {"task": (await engine.enqueue("utter")).id}, version=1)
+        await scene.died(scene.start("worker", "--crash-at", f"{point}:{number}"))
+        await scene.start_worker()
+        assert await scene.engine.result(run, timeout=BOUND) == [f"heard{number}" for number in range(COUNT)]
+    counts = Counter(what for what, *_ in scene.effects())
+    assert counts.total() <= COUNT + 1
