@@ -258,7 +258,7 @@ async def calls_on(store: Store) -> dict[str, Callable[[], Awaitable[Any]]]:
 
     async def tally() -> None:
         last = await store.log.find_last_seq()
-        await store.log.tally(last - 1000, last)
+        await store.metrics.tally(last - 1000, last)
 
     async def enqueue_one() -> None:
         await store.commit([Unit(tasks=(NewTask(id=IDS.new_id(), queue=QUEUE),))])

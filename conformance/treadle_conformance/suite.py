@@ -49,6 +49,7 @@ FEATURES = (
         "outcomes",
         "histories",
         "events",
+        "metrics",
         "servers",
         "handlers",
         "entries",

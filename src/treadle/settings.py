@@ -103,6 +103,13 @@ def _deadlines(name: str, text: str) -> tuple[tuple[str, int], ...]:
     return tuple(deadlines)
 
 
+def _keeps(name: str, text: str) -> tuple[float, ...]:
+    durations = tuple(parse_duration(part, name) for part in _words(",")(name, text))
+    if len(durations) != 3:
+        raise InvalidInput(f"{name} must be three durations (by minute, hour and day) like 2d,30d,400d, not {text!r}.")
+    return durations
+
+
 def _flag(name: str, text: str) -> bool:
     flag = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(text.strip().lower())
     if flag is None:
@@ -173,6 +180,8 @@ class Settings:
     """Seconds for which completed, canceled and ignored tasks and runs are kept, unless their list has its own setting."""
     keep_failed: float = _setting(90 * 86_400, _number(0, 1e10))
     """Seconds for which failed tasks and runs are kept, unless their list has its own setting."""
+    keep_metrics: tuple[float, ...] = _setting((172_800, 2_592_000, 34_560_000), _keeps)
+    """Durations for which metrics by minute, hour and day are kept: `2d,30d,400d`."""
     log_level: str = _setting("INFO", _choice("DEBUG", "INFO", "WARNING", "ERROR"))
     log_format: str = _setting("text", _choice("text", "json"))
     """`text` or `json`."""

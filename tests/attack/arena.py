@@ -23,7 +23,7 @@ from tests.limits import BOUND
 from treadle import Engine
 from treadle.model.access import Scope
 from treadle.model.errors import StoreError
-from treadle.model.names import PRUNE
+from treadle.model.names import UPKEEP
 from treadle.settings import Settings
 
 HANDLERS = Path(__file__).parent / "handlers.py"
@@ -181,7 +181,7 @@ class Arena:
         store = self.engine.kernel.store
         while True:
             with suppress(StoreError):
-                if {depth.queue.kind for depth in await store.tasks.list_depths()} <= {PRUNE}:
+                if {depth.queue.kind for depth in await store.tasks.list_depths()} <= UPKEEP:
                     break
             await asyncio.sleep(AGAIN)
         for work_id in {each for ids in self.found.acks.values() for each in ids}:

@@ -26,7 +26,7 @@ from tests.simulation.auditor import LIVE
 
 from treadle import Engine
 from treadle.model.errors import StoreError
-from treadle.model.names import PRUNE
+from treadle.model.names import UPKEEP
 
 KILLED, ISOLATED = "killed", "cut off from clients and standbys"
 SUSPENDED = "left running while its Patroni was stopped"
@@ -119,7 +119,7 @@ class ByHand(FailoverRun):
         with suppress(StoreError):
             tasks = await engine.kernel.reads.list_tasks(states=LIVE, kind=None, limit=1000)
             soon = await engine.kernel.store.now() + SOON
-            return all(task.kind == PRUNE or (task.wake_at is not None and task.wake_at > soon) for task in tasks)
+            return all(task.kind in UPKEEP or (task.wake_at is not None and task.wake_at > soon) for task in tasks)
         return False
 
     async def _fail_over(self, way: str) -> Node:

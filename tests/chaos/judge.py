@@ -21,7 +21,7 @@ from tests.simulation.judge import GIVEN_UP
 from treadle.goals.kinds import GOAL_KINDS
 from treadle.kernel.effects.decide import UNKNOWN
 from treadle.kernel.queue.decide import TAKEOVER_LIMIT
-from treadle.model.names import PRUNE
+from treadle.model.names import UPKEEP
 from treadle.model.tasks import Task
 from treadle.model.values import decode
 
@@ -226,7 +226,7 @@ class Judging:
         """No live task but the one that prunes; no run, step or external job without an end, no result that nobody took in."""
         found = self._found
         for task in found.tasks.values():
-            if not task.finished and task.kind != PRUNE:
+            if not task.finished and task.kind not in UPKEEP:
                 yield f"left over: task {task.id} ({task.kind} {task.name}) {task.state}, owner {task.owner_id}, {task.wake_at}"
         for run in found.runs.values():
             if self._transitions(run.id)["repair"]:

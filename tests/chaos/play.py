@@ -30,7 +30,7 @@ from tests.simulation.auditor import LIVE
 from treadle import Engine
 from treadle.kernel.store.process import SystemClock
 from treadle.model.errors import StoreError, TreadleError
-from treadle.model.names import PRUNE
+from treadle.model.names import UPKEEP
 from treadle.settings import Settings
 
 EVERY = 5.0
@@ -194,12 +194,12 @@ class Run:
                 self._said_at = self._clock.monotonic()
                 await self._progress(engine)
             sent = self._stage.client is not None and self._stage.client.exit_code == 0
-            return sent and {depth.queue.kind for depth in await engine.kernel.store.tasks.list_depths()} <= {PRUNE}
+            return sent and {depth.queue.kind for depth in await engine.kernel.store.tasks.list_depths()} <= UPKEEP
         return False
 
     async def _progress(self, engine: Engine) -> None:
         try:
-            depths = [depth for depth in await engine.kernel.store.tasks.list_depths() if depth.queue.kind != PRUNE]
+            depths = [depth for depth in await engine.kernel.store.tasks.list_depths() if depth.queue.kind not in UPKEEP]
             live = f"{sum(each.ready for each in depths)} ready, {sum(each.running for each in depths)} running, "
             live += f"{sum(each.waiting + each.blocked for each in depths)} waiting"
         except StoreError:
@@ -233,7 +233,9 @@ class Run:
 
     async def _complain(self, engine: Engine, quiet_for: float) -> None:
         """Say what did not come to an end, and why it waits."""
-        tasks = [task for task in await engine.kernel.reads.list_tasks(states=LIVE, kind=None, limit=1000) if task.kind != PRUNE]
+        tasks = [
+            task for task in await engine.kernel.reads.list_tasks(states=LIVE, kind=None, limit=1000) if task.kind not in UPKEEP
+        ]
         self._problems.append(f"not everything came to an end by itself; nothing did for the last {quiet_for:.0f} s")
         for task in tasks[:20]:
             with suppress(TreadleError):

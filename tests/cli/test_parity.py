@@ -291,6 +291,7 @@ def look(side: Side, at: dict[str, str]) -> None:
     side("fix", "tea.afl")
     side("handlers list")
     side("handlers rates")
+    side("metrics", "--last", "1d")
     side("schedules show", side("schedules list", "--all")["schedules"][0]["id"])
     side("schedules preview", "--at", "2027-01-01T00:00")
     side("watchers list", "--all")
@@ -329,7 +330,7 @@ def alike(one: Any, other: Any) -> bool:
     return one is None or other is None or type(one) is type(other)
 
 
-MOVING = {"trace", "handlers rates", "status", "store info", "lists desired", "workers"}
+MOVING = {"trace", "handlers rates", "metrics", "status", "store info", "lists desired", "workers"}
 """Commands that report the present moment: the same fields, with other numbers."""
 
 

@@ -11,7 +11,7 @@ from tests.simulation.judge import is_told, judge
 from treadle.evaluator.states import TERMINAL
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.records import RecordFilter
-from treadle.model.names import PRUNE, WATCHER
+from treadle.model.names import UPKEEP, WATCHER
 from treadle.model.states import EXTERNAL, StepState
 from treadle.model.values import decode
 
@@ -26,7 +26,7 @@ async def is_quiet(history: History) -> bool:
     if any(submission.id is None for submission in history.submissions):
         return False
     kinds = {depth.queue.kind for depth in await history.simulation.store.tasks.list_depths()}
-    if not kinds <= {PRUNE, WATCHER}:
+    if not kinds <= UPKEEP | {WATCHER}:
         return False
     for submission in history.submissions:
         if submission.kind == "watch" and not (history.files.written and await is_told(history, submission)):
@@ -55,7 +55,7 @@ async def check_end(history: History) -> int:
         else:
             given_up += await judge(history, submission)
     for task in await simulation.store.tasks.list_matching(TaskFilter(states=LIVE), 1000):
-        if task.kind != PRUNE:
+        if task.kind not in UPKEEP:
             simulation.wrong(
                 f"left over: {task.kind} {task.name} {task.id} {task.state} owner={task.owner_id} wake_at={task.wake_at}"
             )

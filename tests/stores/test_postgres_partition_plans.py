@@ -85,8 +85,8 @@ async def hot_of(connection: PostgresConnection) -> dict[str, tuple[str, str, li
     return {
         "by id": ("tasks.sql", "find_finished", [ids]),
         "events": ("log.sql", "list_events", [str(seq), str(2**60), str(BATCH)]),
-        "tally": ("log.sql", "tally", [str(seq), str(seq + BATCH)]),
-        "ends": ("log.sql", "list_ends", [str(BATCH)]),
+        "tally": ("metrics.sql", "tally", [str(seq), str(seq + BATCH)]),
+        "page": ("metrics.sql", "find_page", [str(seq), str(BATCH), "0"]),
         "dead letters": ("dead_letters.sql", "list_dead_letters", [*["null"] * 8, "0", str(2**60), str(BATCH)]),
         "window": ("retention.sql", "find_window", [*rules, "10", str(BATCH), *NOWHERE]),
         "prunable": ("retention.sql", "list_prunable", [*rules, ids]),

@@ -118,11 +118,11 @@ async def check_events(connection: PostgresConnection) -> None:
     assert (plan.indexes("log"), "finished_changes" in plan.indexes("finished")) == ({"log_changes"}, True)
     plan.reads_few_rows(10 * BATCH)
     for after_seq in (10, 20_010):  # ends of tasks, and the log
-        plan = await explain(connection, "log.sql", "tally", str(after_seq), str(after_seq + BATCH))
+        plan = await explain(connection, "metrics.sql", "tally", str(after_seq), str(after_seq + BATCH))
         assert plan.indexes("finished") <= {"finished_seq", "finished_pkey"}
         assert "finished_seq" in plan.indexes("finished")
         plan.reads_few_rows(10 * BATCH)
-    plan = await explain(connection, "log.sql", "list_ends", str(BATCH))
+    plan = await explain(connection, "metrics.sql", "find_page", "10", str(BATCH), "0")
     assert plan.indexes("finished") == {"finished_seq"}
     plan.reads_few_rows(10 * BATCH)
 

@@ -94,8 +94,13 @@ INDEXES = {
         "list_takeovers": {"log_takeovers"},
         "list_events": {"finished_seq"},
         "list_changes": {"log_changes", "finished_changes"},
+    },
+    "metrics": {
+        "find_page": {"finished_seq"},
         "tally": {"finished_seq"},
-        "list_ends": {"finished_seq"},
+        "list_metrics": set(),
+        "list_releases": set(),
+        "prune_metrics": set(),
     },
     "dead_letters": {
         "list_dead_letters": {"finished_failed"},

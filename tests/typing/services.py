@@ -13,6 +13,7 @@ from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.flows import FlowsApi
 from treadle.api.functions import FunctionsApi
 from treadle.api.lists import ListsApi
+from treadle.api.metrics import MetricsApi
 from treadle.api.runs import RunsApi
 from treadle.api.schedules import SchedulesApi
 from treadle.api.servers import ServersApi
@@ -46,6 +47,7 @@ def compare(kernel: Kernel) -> None:
     runs: RunsApi = kernel.run_services.run_operations
     schedules: SchedulesApi = kernel.trigger_services.schedules
     steps: StepsApi = kernel.run_services.step_operations
+    metrics: MetricsApi = kernel.metrics
     streams: StreamsApi = kernel.streams
     tasks: TasksApi = kernel.tasks
     tokens: TokensApi = kernel.tokens

@@ -137,6 +137,7 @@ class Scene:
             "audit": "/audit",
             "find": "/find?q=shop",
             "find-nothing": "/find?q=nothing+like+this",
+            "metrics": "/metrics/work",
             "settings": "/settings",
             "settings-retention": "/settings/retention",
             "settings-store": "/settings/store",

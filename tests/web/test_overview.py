@@ -76,6 +76,6 @@ async def test_a_token_of_one_list_sees_its_tasks_alone(visit: Visit):
 
 def test_an_incompletely_counted_minute_has_no_rate():
     minutes = [ThroughputMinute(Instant.of(each * MINUTE), 5, 1, 0, 0, 250 * each) for each in range(3)]
-    assert summed(Throughput(minutes, Instant.of(0))).a_minute == 6
-    assert summed(Throughput(minutes, Instant.of(2 * MINUTE))).a_minute is None
-    assert summed(Throughput(minutes, Instant.of(0))).longest_for == 500
+    assert summed(Throughput(minutes, Instant.of(0), Instant.of(3 * MINUTE))).a_minute == 6
+    assert summed(Throughput(minutes, Instant.of(2 * MINUTE), Instant.of(3 * MINUTE))).a_minute is None
+    assert summed(Throughput(minutes, Instant.of(0), Instant.of(3 * MINUTE))).longest_for == 500

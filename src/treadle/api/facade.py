@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from treadle.api.functions import FunctionsApi
     from treadle.api.handlers import HandlersApi
     from treadle.api.lists import ListsApi
+    from treadle.api.metrics import MetricsApi
     from treadle.api.objectives import ObjectivesApi
     from treadle.api.runs import RunsApi
     from treadle.api.schedules import SchedulesApi
@@ -49,6 +50,7 @@ class Api:
     functions: FunctionsApi
     handlers: HandlersApi
     lists: ListsApi
+    metrics: MetricsApi
     objectives: ObjectivesApi
     runs: RunsApi
     schedules: SchedulesApi

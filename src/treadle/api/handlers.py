@@ -58,7 +58,7 @@ class HandlerRate(ApiRecord, frozen=True):
     kind: str
     """`handler`, `function`, `afl.script` or `goal.run`."""
     started: int
-    """Tasks whose last attempt began, including those that run."""
+    """Attempts that began, including those that run."""
     finished: int
     failed: int
     """Of those finished, the failed ones."""
@@ -74,7 +74,9 @@ class HandlerRates(ApiRecord, frozen=True):
     """Rates by handler, busiest first."""
 
     since_at: Instant
-    """Start of the counted time: an hour ago, or later if 10,000 tasks have ended since."""
+    """Start of the counted time, an hour ago."""
+    counted_at: Instant
+    """Work that ended later is not counted yet: a busy store is counted with a delay."""
     rates: list[HandlerRate]
 
 
@@ -144,7 +146,7 @@ class HandlersApi(Protocol):
     async def rates(self) -> HandlerRates:
         """Tasks started, finished and failed in the last hour, and durations of attempts, by handler and function.
 
-        Reads the last 10,000 ends of tasks, and is cached for two seconds.
+        Read from metrics, so durations are off by up to an eighth. The response is cached for two seconds.
         """
 
     @contract.get("/handlers/{facet_name}")

@@ -42,7 +42,9 @@ class Throughput(ApiRecord, frozen=True):
     minutes: list[ThroughputMinute]
     """Oldest first; the last one is the current minute."""
     since_at: Instant
-    """Earlier minutes have not been counted yet; a later call reaches further back."""
+    """Start of the first minute."""
+    counted_at: Instant
+    """Work that ended later is not counted yet: a busy store is counted with a delay."""
 
 
 class StoreState(ApiRecord, frozen=True):
@@ -177,7 +179,4 @@ class SystemApi(Protocol):
 
     @contract.get("/pace")
     async def pace(self) -> Throughput:
-        """Outcomes of tasks in each minute of the last hour, counted from the log.
-
-        The responding process caches its counts, so a call is short. Counts are complete from `since_at` on.
-        """
+        """Outcomes of tasks in each minute of the last hour, from metrics. The response is cached for two seconds."""

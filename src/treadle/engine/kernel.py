@@ -56,8 +56,9 @@ if TYPE_CHECKING:
     from treadle.kernel.functions.service import Functions
     from treadle.kernel.guard import Guard
     from treadle.kernel.lists import Lists
+    from treadle.kernel.metrics.service import Metrics
+    from treadle.kernel.metrics.throughput import ThroughputReads
     from treadle.kernel.parameters import ParametersService
-    from treadle.kernel.reads.throughput import ThroughputReads
     from treadle.kernel.recovery import Recovery
     from treadle.kernel.remote_workers.service import RemoteWorkers
     from treadle.kernel.runs.flows import Flows
@@ -492,11 +493,18 @@ class Kernel:
         return Requests(self.core)
 
     @cached_property
-    def throughput(self) -> ThroughputReads:
-        """Finished tasks per minute of the last hour."""
-        from treadle.kernel.reads.throughput import ThroughputReads
+    def metrics(self) -> Metrics:
+        """Roll-ups of transitions by minute, hour and day."""
+        from treadle.kernel.metrics.service import Metrics
 
-        return ThroughputReads(self.core)
+        return Metrics(self.core, [round(seconds * 1000) for seconds in self.settings.keep_metrics])
+
+    @cached_property
+    def throughput(self) -> ThroughputReads:
+        """The last hour."""
+        from treadle.kernel.metrics.throughput import ThroughputReads
+
+        return ThroughputReads(self.core, self.metrics)
 
     @cached_property
     def call_timer(self) -> CallTimer:

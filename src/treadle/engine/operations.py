@@ -29,6 +29,7 @@ SERVICES = {
     "flows": "run_services.flow_operations",
     "functions": "run_services.function_operations",
     "lists": "lists",
+    "metrics": "metrics",
     "runs": "run_services.run_operations",
     "schedules": "trigger_services.schedules",
     "steps": "run_services.step_operations",

@@ -190,6 +190,7 @@ class WorkerHost:
                     lambda: kernel.alert_sender,
                     partial(expire_run, kernel.store, lambda: kernel.runs.cancel),
                     partial(cancel_work, kernel.store, kernel.queue.cancel, lambda: kernel.runs.cancel),
+                    lambda task: kernel.metrics.roll_up(task),
                 ),
                 self._find_own,
             ),
@@ -382,9 +383,9 @@ class WorkerHost:
                 await self._kernel.trigger_services.declarations.sync(declarations)
 
     async def _store_start_tasks(self) -> None:
-        """Store the pruning task and those of extensions. A list that an operator drains must not keep the worker from starting."""
+        """Store the tasks of the engine and of extensions. A list that is drained does not keep the worker from starting."""
         kernel = self._kernel
-        own = [kernel.retention.task(kernel.ids.new_id())]
+        own = [kernel.retention.task(kernel.ids.new_id()), kernel.metrics.task(kernel.ids.new_id())]
         tasks = [*own, *(task for part in self._parts for task in part.start_tasks())]
         keys = [task.unique_key for task in tasks if task.unique_key is not None]
         # most are: a read costs less than a refused write

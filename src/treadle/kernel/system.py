@@ -18,7 +18,7 @@ from treadle.model.states import SCHEDULE, WATCHER
 from treadle.version import VERSION
 
 if TYPE_CHECKING:
-    from treadle.kernel.reads.throughput import ThroughputReads
+    from treadle.kernel.metrics.throughput import ThroughputReads
     from treadle.kernel.runs.reads import RunReads
     from treadle.kernel.status import StatusReads
 

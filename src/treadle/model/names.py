@@ -44,6 +44,10 @@ EXTERNAL_CANCEL = "external.cancel"
 
 PRUNE = "engine.prune"
 """Kind, name and unique key of the task that prunes a namespace."""
+METRICS = "engine.metrics"
+"""Kind, name and unique key of the task that rolls up a namespace's transitions."""
+UPKEEP = frozenset({PRUNE, METRICS})
+"""Kinds of the tasks that wait in every namespace that had a worker."""
 RUN_DEADLINE = "engine.deadline"
 """Tasks that cancel a run at its deadline."""
 CANCEL = "engine.cancel"

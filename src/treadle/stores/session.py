@@ -19,7 +19,7 @@ FILES = tuple(
     for name in (
         *("tasks", "dead_letters", "runs", "records", "log", "search", "traces", "streams", "operators", "usage", "retention"),
         *("queues", "limits", "servers", "commit/settlements", "commit/guards", "commit/keys", "commit/inserts", "commit/rows"),
-        *("commit/records", "commit/messages", "namespaces"),
+        *("commit/records", "commit/messages", "namespaces", "metrics"),
     )
 )
 """The files of each store with statements that sessions run; a name occurs in only one of them."""

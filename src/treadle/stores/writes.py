@@ -35,6 +35,7 @@ from treadle.kernel.store.units import (
     PutBlob,
     PutFlow,
     PutInbox,
+    PutMetrics,
     PutPayload,
     PutSteps,
     PutTags,
@@ -229,6 +230,12 @@ async def write_rows(session: Session, units: Mapping[int, Unit], keys: set[Key]
         name = "put_run_tags" if tags.entity == "run" else "put_task_tags"
         if tags.tags:
             await session.execute(name, owner_id=tags.owner_id, rows=sorted(tags.tags), kept=KEPT_LIMIT)
+    for roll_up in rows[PutMetrics]:
+        if await session.execute("advance_metrics", after_seq=roll_up.after_seq, until_seq=roll_up.until_seq):
+            if roll_up.rows:
+                await session.execute("add_metrics", rows=roll_up.rows)
+            for step_for, before in roll_up.before:
+                await session.execute("prune_metrics", step_for=step_for, before=before)
     if rows[AppendStream]:
         await append_streams(session, rows[AppendStream])
     if rows[PutMessage]:

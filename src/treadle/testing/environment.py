@@ -28,7 +28,7 @@ from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import TreadleError
 from treadle.model.external import ExternalProductionFailure, ExternalProductionHandle, Production
 from treadle.model.ids import Ref, parse_id
-from treadle.model.names import HANDLER, PRUNE
+from treadle.model.names import HANDLER, UPKEEP
 from treadle.model.states import LIVE_TASK_STATES, TaskState
 from treadle.model.values import Json
 from treadle.settings import Settings
@@ -348,7 +348,7 @@ class Environment:
 
 def _is_timed(task: Task) -> bool:
     """Whether the task's due time means something: pruning is invisible, and approvals have times of their own."""
-    return task.kind != PRUNE and task.state != TaskState.AWAITING_APPROVAL
+    return task.kind not in UPKEEP and task.state != TaskState.AWAITING_APPROVAL
 
 
 def _contains(value: Json, wanted: Mapping[str, Json]) -> bool:

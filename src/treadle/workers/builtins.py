@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 from treadle.kernel.store.retention import PRUNE_EVERY_FOR, Retention
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import InvalidApproval
-from treadle.model.names import ADVANCE, ALERT, APPROVAL, CANCEL, NOTIFY, PARAM, PRUNE, RUN_DEADLINE, SCHEDULE, SCRIPT, WATCHER
+from treadle.model.names import (
+    ADVANCE,
+    ALERT,
+    APPROVAL,
+    CANCEL,
+    METRICS,
+    NOTIFY,
+    PARAM,
+    PRUNE,
+    RUN_DEADLINE,
+    SCHEDULE,
+    SCRIPT,
+    WATCHER,
+)
 from treadle.model.outcomes import AwaitingApproval, Failed, Problem, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
@@ -17,7 +30,9 @@ from treadle.workers.notifications import NOTIFY_RETRY, SEND_WITHIN, Notifier
 from treadle.workers.scripts import ScriptError, ScriptUnavailable
 
 if TYPE_CHECKING:
+    from treadle.kernel.store.units import UnitAnswer
     from treadle.kernel.triggers import TriggerTasks
+    from treadle.model.tasks import Task
     from treadle.workers.notifications import AlertSender
 
 SCAN_CONCURRENCY = 4
@@ -83,6 +98,7 @@ def service_handlers(
     alert_sender: Callable[[], AlertSender],
     expire: Callable[[dict[str, Any]], Awaitable[None]],
     cancel: Callable[[dict[str, Any]], Awaitable[None]],
+    roll_up: Callable[[Task], Awaitable[UnitAnswer]],
 ) -> dict[str, RegisteredHandler]:
     """Return the handlers of pruning, triggers, notifications, alerts and timers, by kind."""
 
@@ -102,9 +118,14 @@ def service_handlers(
         await retention.prune()
         return Waiting(PRUNE_EVERY_FOR)
 
+    async def count(_: dict[str, Any], ctx: Context) -> Settled:
+        """Count new transitions; this settles the task until the next time."""
+        return Settled(await roll_up(ctx.task))
+
     return {
         NOTIFY: make_handler(NOTIFY, send, retry=NOTIFY_RETRY, timeout=2 * SEND_WITHIN, concurrency=4),
         PRUNE: make_handler(PRUNE, prune, retry=_PERSISTENT),
+        METRICS: make_handler(METRICS, count, retry=_PATIENT),
         SCHEDULE: settling(SCHEDULE, firer, 16),
         WATCHER: settling(WATCHER, scanner, SCAN_CONCURRENCY),
         ALERT: settling(ALERT, evaluator, 4),

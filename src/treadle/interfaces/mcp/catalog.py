@@ -59,7 +59,7 @@ _TOOLSETS: dict[Toolset, str] = {
     "watchers": "watcher_seen watcher_create watcher_edit watcher_delete",
     "handlers": "handler_list",
     "objectives": "objective_list objective_show objective_add objective_edit objective_manage",
-    "inspect": "event_list audit_list trace_show effect_list",
+    "inspect": "metrics_show event_list audit_list trace_show effect_list",
     "alerts": "alert_list alert_show alert_add alert_test alert_silence alert_remove",
     "maintain": ("run_bulk list_policy list_desired task_pause run_rerun external_job_rebuild store_verify store_keep store_prune"),
 }

@@ -489,6 +489,7 @@ OPERATIONS = (
         },
         answer=OBJECTIVE,
     ),
+    operation("metrics_show", "metrics.series", "Finished and failed work, durations, waits, depths and costs over time."),
     operation("event_list", "events.list", "State changes of tasks, runs and all other entities, with their actors."),
     operation("audit_list", "events.audit", "Changes by operators and tokens, newest first, with values before and after."),
     operation(

@@ -78,6 +78,7 @@ PLACES = (
             Tab("/lists", "Queues and limits", "l"),
             Tab("/servers", "Workers", "v"),
             Tab("/events", "Events", "e"),
+            Tab("/metrics/work", "Metrics", "m"),
             Tab("/audit", "Audit", "c"),
             Tab("/settings", "Tokens", ",", below=("/settings/tokens",)),
             Tab("/settings/retention", "Retention", below=("/settings/prune",)),

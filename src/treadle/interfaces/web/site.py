@@ -66,6 +66,7 @@ _MODULES = (
     "flows",
     "handlers",
     "lists",
+    "metrics",
     "objectives",
     "overview",
     "runs",

@@ -15,7 +15,19 @@ from treadle.kernel.store.ports import Store
 from treadle.model.clock import Duration, as_text, instant, milliseconds, parse_duration
 from treadle.model.errors import IllegalTransition, InvalidPolicy, RunNotFound, TaskNotFound
 from treadle.model.ids import derived_id
-from treadle.model.names import ADVANCE, ALERT, CANCEL, ENGINE_LIST, PRUNE, RUN_DEADLINE, SCHEDULE, WATCHER, QueueKey, handles
+from treadle.model.names import (
+    ADVANCE,
+    ALERT,
+    CANCEL,
+    ENGINE_LIST,
+    METRICS,
+    PRUNE,
+    RUN_DEADLINE,
+    SCHEDULE,
+    WATCHER,
+    QueueKey,
+    handles,
+)
 from treadle.model.runs import Run, deadline_task_id
 from treadle.model.states import BlockReason
 from treadle.model.tasks import NewTask, Task
@@ -148,6 +160,8 @@ async def find_owner(store: Store, task: Task, transition: str) -> str | None:
         return f"it evaluates the alert rule {name}; use `treadle alerts silence {name}` or `treadle alerts remove {name}`."
     if task.kind == PRUNE:
         return "it removes old finished work; `treadle store keep` sets what is kept, and `treadle store prune` prunes now."
+    if task.kind == METRICS:
+        return "it rolls up metrics every minute; `treadle metrics` shows them."
     if task.kind == RUN_DEADLINE:
         run_id = decode_object(task.payload).get("run_id")
         return f"it waits for the deadline of the run {run_id}, and ends with that run; use `treadle runs cancel {run_id}`."

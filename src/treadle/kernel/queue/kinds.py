@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from treadle.model.names import ADVANCE, CANCEL, FUNCTION, HANDLER, LOCK, PRUNE, RUN_DEADLINE, SCRIPT, handles
+from treadle.model.names import ADVANCE, CANCEL, FUNCTION, HANDLER, LOCK, RUN_DEADLINE, SCRIPT, UPKEEP, handles
 from treadle.model.tasks import Server, Task
 
 EXTENSION_KINDS: dict[str, ExtensionKind] = {}
 """The registered kinds, by name."""
 _WORK = frozenset({HANDLER, FUNCTION, SCRIPT})
-_REPEATED = frozenset({ADVANCE, CANCEL, PRUNE, RUN_DEADLINE, LOCK})
+_REPEATED = frozenset({ADVANCE, CANCEL, RUN_DEADLINE, LOCK}) | UPKEEP
 
 
 class ExtensionKind(msgspec.Struct, frozen=True, kw_only=True):

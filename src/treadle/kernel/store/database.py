@@ -24,8 +24,6 @@ from treadle.kernel.store.queries import (
     Place,
     RunFilter,
     StepTask,
-    Tally,
-    TaskEnd,
     TransitionEvent,
     TreeTask,
 )
@@ -473,18 +471,6 @@ class LogStore(ReadPort):
         """Return the last seq assigned to a transition, committed or not."""
         ((seq,),) = await self._database.fetch("find_last_seq")
         return int(seq)
-
-    async def tally(self, after_seq: int, until_seq: int) -> list[Tally]:
-        """Count the transitions of tasks by minute, among the transitions with a seq above `after_seq` and up to `until_seq`.
-
-        Reads all of these transitions, so callers bound the range. Excludes transitions of pruned tasks.
-        """
-
-        return [Tally(*row) for row in await self._database.fetch("tally", after_seq=after_seq, until_seq=until_seq)]
-
-    async def list_ends(self, limit: int) -> list[TaskEnd]:
-        """The last `limit` ends of tasks, without pruned ones; reads no more rows than that."""
-        return [TaskEnd(*row) for row in await self._database.fetch("list_ends", limit=max(limit, 0))]
 
     async def append_lines(self, lines: Sequence[LogLine]) -> None:
         """Store log lines. They are not fenced and have no order relative to commits."""

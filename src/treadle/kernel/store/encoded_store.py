@@ -46,6 +46,7 @@ from treadle.kernel.store.units import (
     PutBlob,
     PutFlow,
     PutInbox,
+    PutMetrics,
     PutPayload,
     PutRun,
     PutSteps,
@@ -161,7 +162,7 @@ ENCODED_FIELDS: dict[type, Fields] = {
 WITHOUT_TEXTS = frozenset(
     {
         *(Discard, PutRun, PutSteps, PutInbox, ClearInbox, PutFlow, PutBlob, BlockRun, Dismiss, LimitTask, PutTags),
-        *(TakeMessages, Await, ReleaseKey, PutPayload),
+        *(TakeMessages, Await, ReleaseKey, PutPayload, PutMetrics),
     }
 )
 """Settlements and rows without texts, or with values that the `ValueStore` encoded."""
@@ -232,7 +233,7 @@ class EncodedStore:
         self.servers: ServerStore = _encoded_port(store.servers, texts)
         self.traces: TraceStore = _encoded_port(store.traces, texts)
         self.streams: StreamStore = _encoded_port(store.streams, texts)
-        self.search, self.operators, self.usage = store.search, store.operators, store.usage
+        self.search, self.operators, self.usage, self.metrics = store.search, store.operators, store.usage, store.metrics
         self.retention, self.namespaces, self.health = store.retention, store.namespaces, store.health
         self.open, self.close, self.migrate_to = store.open, store.close, store.migrate_to
         self.now, self.subscribe, self.notify = store.now, store.subscribe, store.notify

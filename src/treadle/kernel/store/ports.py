@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from treadle.kernel.store.database import DeadLetterStore, LogStore, RecordStore, RunStore, SearchStore, StreamStore, TraceStore
+from treadle.kernel.store.metrics import MetricsStore
 from treadle.kernel.store.operator_ports import HealthStore, NamespaceStore, OperatorStore, RetentionStore, ServerStore
 from treadle.kernel.store.queries import (
     FinishedCounts,
@@ -150,6 +151,7 @@ class Store(Protocol):
     servers: ServerStore
     operators: OperatorStore
     usage: UsageStore
+    metrics: MetricsStore
     traces: TraceStore
     streams: StreamStore
     retention: RetentionStore

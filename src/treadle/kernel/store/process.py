@@ -117,6 +117,8 @@ POINTS = (
     "look.after_commit",
     "alert.before_commit",
     "alert.after_commit",
+    "metrics.before_commit",
+    "metrics.after_commit",
     "external.before_start",
     "external.after_start",
     "external.after_poll",

@@ -106,32 +106,6 @@ class EntityHistory(msgspec.Struct, frozen=True):
     transitions: tuple[Transition, ...]
 
 
-class Tally(NamedTuple):
-    """The number of times tasks of one kind made one transition within one minute."""
-
-    namespace: str
-    kind: str
-    minute_at: int
-    """The start of the minute."""
-    transition: str
-    to_state: str
-    times: int
-    waited_for: int | None
-    """The longest time from due to first claim, among tasks that ended with their first claim."""
-
-
-class TaskEnd(NamedTuple):
-    """The end of a task."""
-
-    namespace: str
-    kind: str
-    name: str
-    state: str
-    ended_at: int
-    began_at: int | None
-    """When the attempt that ended it began, or a function's run was created; None if a task did not end with an attempt."""
-
-
 class TransitionEvent(msgspec.Struct, frozen=True):
     """A transition, and the namespace of its entity."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -241,6 +242,43 @@ class PutPayload(msgspec.Struct, frozen=True):
     payload: str
 
 
+class MetricRow(NamedTuple):
+    """Counts to add to those of one step and series; both histograms as JSON."""
+
+    step_for: int
+    at: int
+    namespace: str
+    kind: str
+    task_list: str
+    name: str
+    release: str
+    started: int
+    completed: int
+    failed: int
+    canceled: int
+    retried: int
+    taken_over: int
+    waited_for: int
+    depth: int
+    oldest_for: int
+    cost_micros: int
+    tokens: int
+    durations: str
+    waits: str
+
+
+class PutMetrics(msgspec.Struct, frozen=True):
+    """Add roll-ups of the transitions after a seq and up to another, unless those after it are in the roll-ups already.
+
+    Deletes the roll-ups of each step (milliseconds) that began before an instant.
+    """
+
+    after_seq: int
+    until_seq: int
+    rows: tuple[MetricRow, ...]
+    before: tuple[tuple[int, int], ...]
+
+
 class PutTags(msgspec.Struct, frozen=True):
     """Set tags of a run or a task (`entity`), in stored form (`model.tags`); nothing happens if it does not exist.
 
@@ -266,6 +304,7 @@ Row = (
     | Dismiss
     | ReleaseKey
     | PutPayload
+    | PutMetrics
     | PutTags
     | EntityRow
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import asyncpg
 
 from treadle.kernel.store.database import DeadLetterStore, LogStore, RecordStore, RunStore, StreamStore, TraceStore
+from treadle.kernel.store.metrics import MetricsStore
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import check_process
 from treadle.kernel.store.units import Row, Unit, UnitAnswer
@@ -64,6 +65,7 @@ class PostgresStore(Store):
         self.servers = PostgresServers(database)
         self.operators = Operators(database)
         self.usage = UsageStore(database)
+        self.metrics = MetricsStore(database)
         self.traces = TraceStore(database)
         self.streams = StreamStore(database)
         self.retention = PostgresRetention(database)

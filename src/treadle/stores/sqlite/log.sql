@@ -126,38 +126,6 @@ order by c.seq desc;
 -- Return the last assigned seq.
 select value from seqs where name = 'transition';
 
--- name: tally
--- Count the transitions of tasks by minute, kind and transition; the log has no queue.
-select l.namespace, l.kind, m.at / 60000 * 60000, m.transition, m.to_state, count(*), max(m.waited_for)
-from (
-  select f.queue_id, f.finished_at as at, f.transition, f.state as to_state,
-    case when f.claim_version = 1 then f.claimed_at - f.due_at end as waited_for
-  from finished as f
-  where f.seq > :after_seq and f.seq <= :until_seq
-  union all
-  select coalesce((select t.queue_id from tasks as t where t.id = g.entity_id), (select f.queue_id from finished as f where f.id =
-    g.entity_id)),
-    g.at, g.transition, g.to_state, null
-  from log as g
-  where g.seq > :after_seq and g.seq <= :until_seq and g.entity = 'task'
-) as m cross join queues as l on l.id = m.queue_id
-group by l.namespace, l.kind, m.at / 60000, m.transition, m.to_state;
-
--- name: list_ends
--- List the last ends of tasks; an attempt began only where one ended the task; a function began as a whole.
-select queues.namespace, queues.kind, queues.name, ended.state, ended.finished_at,
-  case
-    when queues.kind = 'function' then ended.created_at
-    when ended.from_state = 'pending' and ended.transition in ('succeed', 'fail') then ended.claimed_at
-  end
-from (
-  select queue_id, state, from_state, transition, created_at, claimed_at, finished_at
-  from finished
-  order by seq desc
-  limit :limit
-) as ended
-cross join queues on queues.id = ended.queue_id;
-
 -- name: append_lines
 -- Insert log lines.
 insert into lines (task_id, at, level, message, details, run_id, step_id)

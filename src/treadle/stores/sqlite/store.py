@@ -16,6 +16,7 @@ import apsw
 import msgspec
 
 from treadle.kernel.store.database import DeadLetterStore, LogStore, RunStore, StreamStore, TraceStore
+from treadle.kernel.store.metrics import MetricsStore
 from treadle.kernel.store.ports import CHANGED, Store
 from treadle.kernel.store.process import check_process
 from treadle.kernel.store.units import Unit, UnitAnswer
@@ -119,6 +120,7 @@ class SqliteStore(Store):
         self.servers = SqliteServers(database)
         self.operators = OperatorPort(database)
         self.usage = UsageStore(database)
+        self.metrics = MetricsStore(database)
         self.traces = TraceStore(database)
         self.streams = StreamStore(database)
         self.retention = SqliteRetention(database)

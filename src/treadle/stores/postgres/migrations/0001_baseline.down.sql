@@ -22,6 +22,8 @@ drop table dedupe;
 drop table limit_slots;
 drop table limits;
 drop table lists;
+drop table metrics_cursor;
+drop table metrics;
 drop table lines;
 drop table registered_servers;
 drop table log;

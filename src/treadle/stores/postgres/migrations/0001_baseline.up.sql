@@ -273,6 +273,37 @@ select id, name, host, pid, version, state, handlers, task_lists, concurrency, h
   failed, running, server_group, service_name, topics, counts, error
 from registered_servers;
 
+-- Roll-ups by minute, hour and day. Each histogram is a JSON object: the number of durations by the least one of their bucket.
+create table metrics (
+  step_for bigint not null check (step_for in (60000, 3600000, 86400000)),
+  at bigint not null,
+  namespace text not null,
+  kind text not null,
+  task_list text not null,
+  name text not null,
+  release text not null,
+  started bigint not null,
+  completed bigint not null,
+  failed bigint not null,
+  canceled bigint not null,
+  retried bigint not null,
+  taken_over bigint not null,
+  waited_for bigint not null,
+  depth bigint not null,
+  oldest_for bigint not null,
+  cost_micros bigint not null,
+  tokens bigint not null,
+  durations text not null,
+  waits text not null,
+  primary key (step_for, at, namespace, kind, task_list, name, release)
+);
+
+-- The seq up to which transitions are in the roll-ups.
+create table metrics_cursor (
+  id integer primary key check (id = 1),
+  seq bigint not null
+);
+
 create table lines (
   id bigint generated always as identity primary key,
   task_id uuid not null,

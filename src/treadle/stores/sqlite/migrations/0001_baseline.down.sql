@@ -25,6 +25,8 @@ drop table blob_uses;
 drop table blobs;
 drop table dedupe;
 drop table lists;
+drop table metrics_cursor;
+drop table metrics;
 drop table lines;
 drop table servers;
 drop table log;

@@ -199,6 +199,37 @@ create table servers (
   release text not null default ''
 ) strict;
 
+-- Roll-ups by minute, hour and day. Each histogram is a JSON object: the number of durations by the least one of their bucket.
+create table metrics (
+  step_for integer not null check (step_for in (60000, 3600000, 86400000)),
+  at integer not null,
+  namespace text not null,
+  kind text not null,
+  task_list text not null,
+  name text not null,
+  release text not null,
+  started integer not null,
+  completed integer not null,
+  failed integer not null,
+  canceled integer not null,
+  retried integer not null,
+  taken_over integer not null,
+  waited_for integer not null,
+  depth integer not null,
+  oldest_for integer not null,
+  cost_micros integer not null,
+  tokens integer not null,
+  durations text not null,
+  waits text not null,
+  primary key (step_for, at, namespace, kind, task_list, name, release)
+) strict, without rowid;
+
+-- The seq up to which transitions are in the roll-ups.
+create table metrics_cursor (
+  id integer primary key check (id = 1),
+  seq integer not null
+) strict;
+
 create table lines (
   id integer primary key autoincrement,
   task_id text not null,
