@@ -150,6 +150,9 @@ class _DatabaseTime:
 class Postgres(Database):
     """A schema of a real PostgreSQL."""
 
+    loses_answers = False
+    """Whether connections break between commits and their answers."""
+
     def __init__(self, request: pytest.FixtureRequest, tmp_path: Path, schema: str | None = None) -> None:
         super().__init__()
         self.admin = request.getfixturevalue("postgres_admin")
