@@ -61,7 +61,10 @@ def test_a_function_is_started_signaled_and_operated(functions: Treadle):
             ("go", "wait", "completed"),
             ("fail", "step", "failed"),
         ]
-        assert "not fixed yet" in treadle("runs", "show", run_id).out
+        lines = treadle("runs", "show", run_id).out.splitlines()
+        assert lines[0].startswith("fail failed: ")
+        assert "Traceback" in lines[1]
+        assert lines.index("Steps") > next(number for number, line in enumerate(lines) if "ValueError: not fixed yet" in line)
         (treadle.folder / "fixed").touch()
         assert treadle.json("runs", "retry", run_id)["state"] in {"running", "completed"}  # the worker may be faster
         while shown.get("state") != "completed":

@@ -7,7 +7,7 @@ from textual.widgets import DataTable
 from treadle.engine import Engine
 from treadle.engine.operations import Operations
 from treadle.interfaces.cli.commands.top import Look, headline, spark
-from treadle.interfaces.cli.commands.top_screen import TopApp
+from treadle.interfaces.cli.commands.top_screen import Details, TopApp
 from treadle.model.access import OPEN
 from treadle.model.errors import StoreUnavailable
 
@@ -33,6 +33,34 @@ async def test_it_shows_lists_runs_and_workers_and_follows_them():
                 await pilot.press("space")
                 await pilot.pause()
                 assert [row[0] for row in cells(app, "workers")] == ["here"]
+
+
+async def test_keys_show_details_and_pause_and_resume_the_row():
+    async with Engine("memory://") as engine:
+        await engine.enqueue("greet", {"n": 1}, task_list="mail")
+        run = await engine.start_function("order.Ship", {}, version=1)
+        app = TopApp(Operations(engine, OPEN), 60, where="memory://")
+        async with app.run_test() as pilot:
+
+            async def pressed(*keys: str) -> str:
+                await pilot.press(*keys)
+                await pilot.pause()
+                return app.screen.text if isinstance(app.screen, Details) else ""
+
+            assert "pause the list" in await pressed("question_mark")
+            assert await pressed("x") == ""
+            await pressed("l")
+            app.query_one("#lists-table", DataTable).move_cursor(row=[row[0] for row in cells(app, "lists")].index("mail"))
+            assert "handler: greet" in await pressed("enter")
+            await pressed("escape", "p")
+            assert (await engine.kernel.lists.get("mail")).paused
+            await pressed("r")
+            assert not (await engine.kernel.lists.get("mail")).paused
+            text = await pressed("n", "enter")
+            assert run.id in text
+            assert "no live worker" in text
+            await pressed("escape", "p")
+            assert (await engine.runs.get(run.id)).state == "paused"
 
 
 async def test_store_errors_are_shown_until_the_store_recovers(monkeypatch):

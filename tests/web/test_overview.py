@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import unquote_plus
 
 from tests.web.conftest import Visit
 from tests.web.test_dead_letters import fail
 from tests.web.test_lists import main_of
 
-from treadle.api.system import Throughput, ThroughputMinute
+from treadle.api.system import StatusProblem, Throughput, ThroughputMinute
 from treadle.api.wire import Instant
+from treadle.interfaces.web.filters import problem_page, severity
 from treadle.interfaces.web.overview import summed
 
 MINUTE = 60_000
@@ -35,6 +37,33 @@ async def test_unserved_tasks_are_reported_at_the_top(visit: Visit):
     page = main_of(await visit.page("/"))
     assert "Something is wrong" in page
     assert "no live worker for 1 ready task: fax in list default" in page
+
+
+def test_problems_lead_to_the_affected_work():
+    problem = StatusProblem("no_worker", "no live worker", "", None, ["mail", "night"])
+    assert unquote_plus(problem_page(problem) or "") == "/tasks?where=activity = ready and list in (mail, night)"
+    assert severity(problem) == "bad"
+
+
+async def test_an_intended_pause_is_not_a_problem(visit: Visit):
+    async with visit.engine.worker():
+        await visit.engine.enqueue("greet", {"name": "Ada"}, task_list="night", delay=60)
+        await visit.engine.kernel.lists.pause("night", actor="ada")
+        page = main_of(await visit.page("/"))
+        assert "All is well" in page
+        assert "list night is paused with 1 task" in page.partition('class="reasons quiet"')[2]
+        await fail(visit, 1)
+        page = main_of(await visit.page("/"))
+    order = [page.index(text) for text in ("1 dead letter", "list night is paused")]
+    assert order == sorted(order)
+
+
+async def test_the_first_visit_shows_how_to_run_a_task(visit: Visit):
+    assert "Run your first task" in await visit.page("/")
+    await visit.engine.enqueue("greet", {"name": "Ada"})
+    page = await visit.page("/")
+    assert "Run your first task" not in page
+    assert "Completed, 1 h" in page
 
 
 async def test_charts_and_their_table_show_outcomes_of_the_whole_store(visit: Visit):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from tests.limits import BOUND
 from tests.web.conftest import Visit
 
+from treadle import Context
+from treadle.interfaces.web import tasks
 from treadle.kernel.search import service
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -97,3 +102,23 @@ async def test_a_search_that_stopped_before_the_end_can_be_continued(visit: Visi
             break
         page = await visit.page(page.partition('rel="next" href="')[2].partition('"')[0].replace("&amp;", "&"))
     assert "<table" in page
+
+
+async def test_a_part_of_a_stream_names_its_length_and_offers_a_download(visit: Visit, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tasks, "_ENTRIES", 2)
+
+    @visit.engine.handler("speak")
+    async def speak(payload: dict[str, str], ctx: Context) -> None:
+        tokens = ctx.stream("tokens")
+        for word in ("one ", "two ", "three"):
+            tokens.write(word)
+
+    async with visit.engine.worker():
+        task = await visit.engine.enqueue("speak")
+        await visit.engine.result(task, timeout=BOUND)
+    page = await visit.page(f"/tasks/{task.id}")
+    assert "The last 2 of 3 entries." in page
+    assert "two three" in re.sub(r"<[^>]+>", "", page)
+    address = re.search(r'<a href="([^"]+)" download>', page)
+    assert address is not None
+    assert "one" in (await visit.browser.get(address[1])).text

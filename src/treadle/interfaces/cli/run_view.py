@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from treadle.api.runs import RUN
 from treadle.api.view import short, words
 from treadle.interfaces.cli.calls import wait_for_end
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from treadle.api.facade import Api
     from treadle.api.runs import RunDetail, RunOutputs
-    from treadle.api.steps import Step
+    from treadle.api.steps import Step, StepDetail
     from treadle.api.tasks import Task
     from treadle.model.tasks import LogLine
 
@@ -109,10 +111,26 @@ def _branch(step: Step, above: list[str]) -> str:
     return f"{indent}{inside or step.name}"
 
 
-def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], now: datetime) -> RenderableType:
-    """One run in full: facts, values, steps."""
+VALUE_LIMIT = 400
+"""Characters of a value of a run that are shown."""
+
+
+def _is_large(value: object) -> bool:
+    return len(words(value)) > VALUE_LIMIT
+
+
+def show_run(
+    run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], now: datetime, failed: StepDetail | None = None
+) -> RenderableType:
+    """One run: the step at which it failed, facts, values in brief, steps."""
+    large = {name: short(words(getattr(run, name)), VALUE_LIMIT) for name in ("inputs", "outputs") if _is_large(getattr(run, name))}
+    run = msgspec.structs.replace(run, **large)
+    failure: list[RenderableType] = []
+    if failed is not None:
+        message = failed.error.message if failed.error is not None else ""
+        failure = [plain(f"{failed.path} failed: {message}", "bold red"), plain(f"{failed.traceback or ''}\n")]
     visible_steps = steps_table([step for step in steps if is_shown(step)], tasks, with_ids=False)
-    parts: list[RenderableType] = [details(RUN, run, now), plain("\nSteps", "bold"), visible_steps]
+    parts: list[RenderableType] = [*failure, details(RUN, run, now), plain("\nSteps", "bold"), visible_steps]
     if run.steps > len(steps):
         more = f"`treadle runs steps {run.id} --limit {run.steps}` shows all."
         parts.append(plain(f"Showing {len(steps)} of {run.steps} steps and blocks; {more}"))

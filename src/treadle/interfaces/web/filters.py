@@ -6,13 +6,13 @@ import json
 import re
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
 from markupsafe import Markup
 
 from treadle.api.system import StatusProblem
-from treadle.kernel.search.query import Condition, Field, print_query
+from treadle.kernel.search.query import Condition, Field, QueryGroup, print_query
 from treadle.model.clock import span
 from treadle.model.lists import Bucket
 from treadle.model.runs import words
@@ -134,7 +134,6 @@ _PROBLEM_PAGES = {
     "list": "/lists",
     "rate": "/lists",
     "queue": "/lists",
-    "no": "/servers",
     "not": "/servers",
     "server": "/servers",
     "interpreter": "/servers",
@@ -152,8 +151,21 @@ _PROBLEM_PAGES = {
 }
 
 
+_FOR_PERSONS = frozenset({"dead_letters", "effects_unknown", "objectives_blocked"})
+
+
+def severity(problem: StatusProblem) -> str:
+    """`bad`: work does not continue; `hold`: it waits for a person; `quiet`: an operator paused or limited it on purpose."""
+    is_intended = problem.code == "rate" or problem.code.endswith(("_paused", "_draining"))
+    return "quiet" if is_intended else "hold" if problem.code in _FOR_PERSONS else "bad"
+
+
 def problem_page(problem: StatusProblem) -> str | None:
-    """The page on which to solve a problem of the status."""
+    """The page on which to solve a problem of the status: the work, records or servers that are concerned."""
+    if problem.code == "no_worker":
+        lists = Condition(Field("list"), "in", tuple(problem.subjects))
+        ready = QueryGroup("and", (Condition(Field("activity"), "=", ("ready",)), lists))
+        return f"/tasks?{urlencode({'where': print_query(ready)})}"
     page = _PROBLEM_PAGES.get(problem.code.partition("_")[0])
     return page if page is None or problem.subject is None else f"{page}/{quote(problem.subject, safe='')}"
 
@@ -199,4 +211,5 @@ ALL = {
     "tone": tone,
     "message": message,
     "problem_page": problem_page,
+    "severity": severity,
 }

@@ -58,9 +58,14 @@ async def runs(visit: Visit) -> Response:
         counts=counts,
         states=STATES,
         activities=activities,
-        actions=ACTIONS,
+        actions=[action for action in ACTIONS if _possible(action, query.getlist("state"))],
         wrong=wrong,
     )
+
+
+def _possible(action: RunAction, states: list[str]) -> list[str]:
+    """The states, of the given ones or of all, in which the action changes a run."""
+    return [state for state in STATES if (RUN.target(state, action) or state) != state and (not states or state in states)]
 
 
 @page("/runs/bulk")
@@ -69,7 +74,7 @@ async def preview(visit: Visit) -> Response:
     query = visit.query
     action, states, which = _action(query), query.getlist("state"), arguments_of(query, _FILTER)
     would = await visit.api.runs.bulk(action, dry_run=True, state=states, **which)
-    possible = [state for state in STATES if (RUN.target(state, action) or state) != state and (not states or state in states)]
+    possible = _possible(action, states)
     examples = (await visit.api.runs.list(state=possible, **which, limit=_SHOWN)).runs if possible else []
     return await visit.render("runs_bulk.html", action=action, would=would, found=examples)
 

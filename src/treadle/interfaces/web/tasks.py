@@ -83,7 +83,9 @@ async def shown_streams(service: Operations, work_id: str) -> list[dict[str, Any
         offset = max(summary.next_offset - _ENTRIES, 0)
         page = await service.streams.read(work_id, summary.name, offset=offset, limit=_ENTRIES)
         entries = shown_entries(page.entries)
-        streams.append({"summary": summary, "entries": entries, "next_offset": page.next_offset, "ended": page.ended})
+        streams.append(
+            {"summary": summary, "entries": entries, "next_offset": page.next_offset, "ended": page.ended, "first_offset": offset}
+        )
     return streams
 
 

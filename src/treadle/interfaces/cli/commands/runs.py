@@ -39,14 +39,15 @@ _PAGE = 50
 
 
 async def show(session: CommandSession, run_id: RunId) -> None:
-    """Show one run: facts, inputs, outputs, the reason for its state, and its steps."""
+    """Show one run: its failed step with the traceback, facts, the reason for its state, its steps; large values with --json."""
     async with session.api() as api:
         run = await api.runs.get(run_id)
         steps = await list_steps(api, run.id, _SHOWN_STEPS)
         tasks = await live_tasks(api, run.id)
+        failed = await api.steps.get(run.id, run.failed_step_id) if run.failed_step_id else None
         now = (await api.system.time()).now
     value = to_builtins(run) | {"step_rows": [to_builtins(step) for step in steps]}
-    session.show(value, lambda: show_run(run, steps, tasks, now))
+    session.show(value, lambda: show_run(run, steps, tasks, now, failed))
 
 
 async def watch(session: CommandSession, run_id: RunId) -> None:

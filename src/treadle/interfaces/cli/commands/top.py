@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from treadle.api.runs import Run
 from treadle.api.servers import Server
@@ -29,7 +29,7 @@ async def top(
     session: CommandSession,
     every: Annotated[float, option(metavar="SECONDS", help="Seconds between updates", min=0.2, max=60)] = 1.0,
 ) -> None:
-    """Show lists, runs, workers and rates in a live view; q quits."""
+    """Show lists, runs, workers and rates in a live view; ? lists the keys, q quits."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidInput("treadle top needs a terminal. `treadle status --json` prints the state once.")
     try:
@@ -50,7 +50,7 @@ class Look:
     """A snapshot of the engine; `trouble` is set instead if it did not respond."""
 
     def __init__(self, api: Api) -> None:
-        self._api = api
+        self.api = api
         self.status: Status | None = None
         self.pace: Throughput | None = None
         self.lists: list[TaskListStatus] = []
@@ -60,7 +60,7 @@ class Look:
 
     async def again(self) -> None:
         """Take a new snapshot."""
-        api = self._api
+        api = self.api
         try:
             self.status = await api.system.status()
             self.pace = await api.system.pace()
@@ -132,6 +132,38 @@ _QUEUES = (
     Column("oldest", lambda row: row[1].oldest_due_at, "instant"),
     Column("", _list_state, "state"),
 )
+
+
+async def details(look: Look, record: Any) -> str:
+    """The facts about the record of a row, the reason for its state first."""
+    match record:
+        case Run():
+            run = await look.api.runs.get(record.id)
+            facts = {"run": run.workflow, "id": run.id, "state": run.state, "why": run.why.text, "steps": run.steps}
+            facts |= {"error": (run.error or {}).get("message"), "failed step": run.failed_step_id}
+        case Server():
+            facts = {column.heading: column.value(record) for column in _columns(Server)}
+        case (_, queue):
+            facts = {column.heading or "state": column.value(record) for column in _QUEUES}
+            facts["backlog limit"], facts["rate"] = queue.backlog_limit, queue.rate
+        case _:
+            facts = {}
+    return "\n".join(f"{name}: {value}" for name, value in facts.items() if value not in (None, ""))
+
+
+async def change(look: Look, record: Any, act: Literal["pause", "resume"]) -> str:
+    """Pause or resume the list or the run of a row; return the message to show."""
+    match record:
+        case Run():
+            run = await (look.api.runs.pause if act == "pause" else look.api.runs.resume)(record.id)
+            return f"{run.workflow} is now {run.state}."
+        case (task_list, _):
+            lists = look.api.lists
+            await (lists.pause if act == "pause" else lists.resume)(task_list.task_list)
+            return f"{task_list.task_list} is {act}d."
+    return "Lists and runs can be paused, workers cannot."
+
+
 TABLES: dict[str, tuple[tuple[Column, ...], Callable[[Look], Sequence[object]]]] = {
     "lists": (_QUEUES, _busy_queues),
     "runs": (_columns(Run), lambda look: look.runs),
