@@ -198,6 +198,7 @@ class Kernel:
         self.emit: Emit = telemetry
         self.registry = registry
         self.function_registry = function_registry
+        registry.limits_of_run = function_registry.limits_for
         self.extensions = extensions
         self.declared = declared
         """The limits and triggers that the program's code declares."""
@@ -220,7 +221,7 @@ class Kernel:
             current_trace_id=telemetry.trace_id,
             current_baggage=(lambda: registry.baggage.pack(self.value_store)) if registry.baggage else None,
             around=registry.around,
-            limits_for=lambda name, payload: registry.limits_for(name, payload) or function_registry.limits_for(name, payload),
+            limits_for=registry.limits_for,
         )
         self.queue = Queue(self.core, follow=self._follow_operator, retry_of_run=self._retry_of_run)
         self.reads = Reads(self.core, self.why_awaiting)

@@ -198,6 +198,8 @@ class Registry:
         self.fallback: Fallback | None = None
         self.catch_all: RegisteredHandler | None = None
         """Serves names without a handler: see `treadle.llm.use_llm`."""
+        self.limits_of_run: Callable[[str, Mapping[str, Any]], dict[str, TaskLimit]] = lambda name, payload: {}
+        """Returns the limit keys of a run, by the name of the queue of its function."""
 
     def put(self, handler: RegisteredHandler) -> None:
         """Add the handler, or replace the one of that name."""
@@ -216,9 +218,11 @@ class Registry:
         return self._handlers.get(name) or self._handlers.get(short_name(name))
 
     def limits_for(self, name: str, payload: Mapping[str, Any]) -> dict[str, TaskLimit]:
-        """Return the limit keys of a task by the limits of its handler here, each with the limit that the task sets."""
+        """Return the limit keys of a task by the limits of its handler or function here, each with the limit that the task sets."""
         handler = self.find(name)
-        return keys_of(() if handler is None else handler.limits, payload)
+        if handler is None:
+            return self.limits_of_run(name, payload)
+        return keys_of(handler.limits, payload) if handler.limits else {}
 
     def names(self) -> list[str]:
         """Return all registered names, sorted."""
