@@ -332,6 +332,7 @@ async def test_external_jobs_are_listed_polled_and_canceled():
         canceled = await call("external_job_manage", job_id=job["id"], action="cancel", reason="not wanted")
         assert canceled["state"] in ("canceled", "awaiting_external")
         assert "tasks.cancel" in [change["operation"] for change in (await call("audit_list"))["changes"]]
+        assert (await call("metrics_show", by="queue"))["by"] == "queue"
         assert (await call("external_job_list"))["jobs"] == []
 
 

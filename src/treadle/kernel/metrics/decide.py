@@ -81,6 +81,9 @@ Points = dict[tuple[int, Series], Counts]
 def merge(histogram: dict[int, int], others: Iterable[dict[int, int]]) -> None:
     """Add histograms to the first one."""
     for other in others:
+        if not histogram:
+            histogram.update(other)
+            continue
         for bucket, count in other.items():
             histogram[bucket] = histogram.get(bucket, 0) + count
 
@@ -101,13 +104,20 @@ def bucket_of(duration: int) -> int:
 
 def quantile(histogram: dict[int, int], part: float) -> int | None:
     """Return the duration that this part of the durations does not exceed, by interpolation within its bucket."""
-    rank = part * sum(histogram.values())
-    for bucket in sorted(histogram):
-        if rank <= histogram[bucket]:
+    return quantiles(histogram, part)[0]
+
+
+def quantiles(histogram: dict[int, int], *parts: float) -> list[int | None]:
+    """Return the quantiles of these parts, in ascending order."""
+    results: list[int | None] = []
+    total, below = sum(histogram.values()), 0
+    for bucket in sorted(histogram) if total else ():
+        count = histogram[bucket]
+        while len(results) < len(parts) and (rank := parts[len(results)] * total - below) <= count:
             scale, width = _scale(bucket)
-            return bucket + int((scale * width - 1) * rank / histogram[bucket])
-        rank -= histogram[bucket]
-    return None
+            results.append(bucket + int((scale * width - 1) * rank / count))
+        below += count
+    return [*results, *[None] * (len(parts) - len(results))]
 
 
 def fold(tallies: Iterable[Tally]) -> Points:

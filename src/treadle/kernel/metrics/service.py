@@ -16,7 +16,7 @@ from datetime import datetime
 from treadle.api.metrics import By, MetricSeries, MetricsPoint, MetricsReport, ReleaseStart
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.core import Core, Service
-from treadle.kernel.metrics.decide import WORKFLOW, Counts, Points, Series, fold, merge, quantile, rows_of
+from treadle.kernel.metrics.decide import WORKFLOW, Counts, Points, Series, fold, merge, quantiles, rows_of
 from treadle.kernel.queue.kinds import is_work
 from treadle.kernel.store.metrics import DAY, HOUR, MINUTE, STEPS, MetricFilter
 from treadle.kernel.store.process import failpoint
@@ -195,14 +195,16 @@ def _matches(which: MetricFilter, at: int, series: Series) -> bool:
 
 
 def _point(at: int, counts: Counts) -> MetricsPoint:
+    median_for, p95_for, p99_for = quantiles(counts.durations, 0.5, 0.95, 0.99)
+    wait_median_for, wait_p95_for, wait_p99_for = quantiles(counts.waits, 0.5, 0.95, 0.99)
     return record_of(
         MetricsPoint,
         counts,
         at=Instant.of(at),
-        median_for=quantile(counts.durations, 0.5),
-        p95_for=quantile(counts.durations, 0.95),
-        p99_for=quantile(counts.durations, 0.99),
-        wait_median_for=quantile(counts.waits, 0.5),
-        wait_p95_for=quantile(counts.waits, 0.95),
-        wait_p99_for=quantile(counts.waits, 0.99),
+        median_for=median_for,
+        p95_for=p95_for,
+        p99_for=p99_for,
+        wait_median_for=wait_median_for,
+        wait_p95_for=wait_p95_for,
+        wait_p99_for=wait_p99_for,
     )
