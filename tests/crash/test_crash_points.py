@@ -29,14 +29,15 @@ KILLED = -signal.SIGKILL
 def test_every_failpoint_is_tested() -> None:
     """`leave.*` is passed only when two advance one run at once, or while it is paused: see the tests of runs. `fire.*`,
     `look.*` and `alert.*` are those of schedules, watchers and alerts, `function.*` those of functions, `thread.*` those of
-    LangGraph's checkpoints, `transition.*` those of namespaces, `partitions.*` those of PostgreSQL's roles: see their tests.
+    LangGraph's checkpoints, `transition.*` those of namespaces, `metrics.*` those of roll-ups (`test_metrics.py`),
+    `partitions.*` those of PostgreSQL's roles: see their tests.
     """
     here = {*ENQUEUE_POINTS, *WORKER_POINTS, *ADVANCE_POINTS, *OPERATOR_POINTS, *EFFECT_POINTS, *EXTERNAL_POINTS}
     assert here >= {
         point
         for point in POINTS
         if not point.startswith(
-            ("leave.", "fire.", "look.", "alert.", "function.", "thread.", "stream.", "transition.", "partitions.")
+            ("leave.", "fire.", "look.", "alert.", "function.", "thread.", "stream.", "transition.", "partitions.", "metrics.")
         )
     }
 

@@ -19,6 +19,7 @@ from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Finish, Seen, Unit
 from treadle.kernel.telemetry.events import Operated, TelemetryEvent
 from treadle.model.errors import BacklogFull, InvalidInput, InvalidName, InvalidPolicy, ListDraining, TaskIgnored
+from treadle.model.names import UPKEEP
 from treadle.model.states import TaskState
 from treadle.settings import Settings
 
@@ -172,8 +173,10 @@ async def test_a_paused_list_continues_on_resume(engine: Engine) -> None:
 async def test_a_worker_starts_while_the_engines_own_list_drains(engine: Engine) -> None:
     async with engine.worker():
         pass
-    (pruning,) = await engine.kernel.store.tasks.list_matching(TaskFilter(states=("pending",), task_list="engine"), 10)
-    await engine.kernel.committer.commit(Unit(Seen.of(pruning), Finish("cancel", TaskState.CANCELED)), 1)
+    own = await engine.kernel.store.tasks.list_matching(TaskFilter(states=("pending",), task_list="engine"), 10)
+    assert {task.kind for task in own} == UPKEEP
+    for task in own:
+        await engine.kernel.committer.commit(Unit(Seen.of(task), Finish("cancel", TaskState.CANCELED)), 1)
     await engine.kernel.lists.drain("engine")
     async with engine.worker():
         assert [server.state for server in await engine.kernel.store.servers.list_all()] == ["running", "stopped"]

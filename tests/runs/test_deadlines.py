@@ -14,7 +14,7 @@ from tests.limits import BOUND
 from treadle import Engine
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.model.errors import InvalidPolicy, Refused, RunCanceled
-from treadle.model.names import RUN_DEADLINE
+from treadle.model.names import RUN_DEADLINE, UPKEEP
 from treadle.model.values import decode
 from treadle.settings import Settings
 from treadle.testing import ManualClock
@@ -95,7 +95,7 @@ async def test_a_deadline_ends_a_run_with_its_tasks_approvals_and_children():
             assert (await until_finished(engine, child_id)).state == "canceled"
             assert not await open_approvals(engine)
         live = await engine.kernel.store.tasks.list_matching(TaskFilter(states=("pending", "awaiting_approval", "running")), 100)
-        assert {task.kind for task in live} <= {"engine.prune"}
+        assert {task.kind for task in live} <= UPKEEP
 
 
 async def test_a_deadline_ends_a_run_on_postgresql(request: pytest.FixtureRequest, tmp_path: Path):

@@ -13,13 +13,15 @@ from tests.errors import raises_code
 from tests.limits import BOUND
 from tests.runs.driver import Hands, hands_on
 
-from treadle import Context
+from treadle import Context, Engine
 from treadle.engine.operations import Operations
 from treadle.kernel.store.units import RunGuard, Unit, Verdict
 from treadle.model.access import OPEN
 from treadle.model.errors import IllegalTransition, InvalidFlow, InvalidInput, Refused, RunCanceled, RunFailed, RunNotFound
 from treadle.model.names import ADVANCE
 from treadle.model.values import decode
+from treadle.settings import Settings
+from treadle.testing import ManualClock
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
 
@@ -281,23 +283,27 @@ async def test_a_retry_of_a_paused_run_stays_paused(memory: Hands) -> None:
     assert task.id in [each.id for each in await memory.claim()]
 
 
-async def test_a_retry_mixin_repeats_the_handler_until_its_attempts_are_used_up(memory: Hands) -> None:
+async def test_a_retry_mixin_repeats_the_handler_until_its_attempts_are_used_up() -> None:
     from treadle.kernel.queue.decide import decide
-    from treadle.model.outcomes import Problem, Retry
+    from treadle.model.outcomes import RETRIED_FOR, Problem, Retry
     from treadle.model.retry import RetryPolicy
 
     flow = "event facet E() => (x: Long)\nworkflow W() => (x: Long) andThen {\n    e = E() with Retry(maxAttempts = 3, delay = 0)\n"
-    run_id = (await memory.engine.start_run([("w.afl", flow + "    yield W(x = e.x)\n}")], "W", {})).id
-    settler = memory.engine.kernel.run_services.settler
-    for _ in range(2):
-        task = await memory.claim_one()
-        await settler.settle(task, task.claim, decide(task, Retry(Problem("boom", "again")), RetryPolicy(), lambda: 0.0))
-    last = await memory.claim_one()
-    assert last.id == task.id
-    await settler.settle(last, last.claim, decide(last, Retry(Problem("boom", "no")), RetryPolicy(), lambda: 0.0))
-    await memory.advance()
-    with pytest.raises(RunFailed, match="no"):
-        await outputs(memory, run_id)
+    clock = ManualClock()
+    async with Engine("memory://", settings=Settings(), clock=clock) as engine:
+        hands, settler = Hands(engine), engine.kernel.run_services.settler
+        run_id = (await engine.start_run([("w.afl", flow + "    yield W(x = e.x)\n}")], "W", {})).id
+        for _ in range(2):
+            task = await hands.claim_one()
+            await settler.settle(task, task.claim, decide(task, Retry(Problem("boom", "again")), RetryPolicy(), lambda: 0.0))
+        clock.advance(RETRIED_FOR / 1000)
+        await engine.kernel.store.tasks.wake(1)
+        last = await hands.claim_one()
+        assert last.id == task.id
+        await settler.settle(last, last.claim, decide(last, Retry(Problem("boom", "no")), RetryPolicy(), lambda: 0.0))
+        await hands.advance()
+        with pytest.raises(RunFailed, match="no"):
+            await outputs(hands, run_id)
 
 
 async def test_results_arriving_during_a_resume_are_processed(memory: Hands) -> None:

@@ -18,8 +18,10 @@ from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, External
 from treadle.api.facade import all_calls
 from treadle.engine.operations import Operations
 from treadle.kernel.access.requests import StoredAnswer
+from treadle.kernel.metrics.decide import Counts, Series, rows_of
+from treadle.kernel.metrics.service import KEEP
 from treadle.kernel.store.records import PutRecord
-from treadle.kernel.store.units import Unit
+from treadle.kernel.store.units import PutMetrics, Unit
 from treadle.model.access import OPEN
 from treadle.model.alerts import AlertDocument
 from treadle.model.records import Record, ThreadItem
@@ -57,6 +59,7 @@ TEXTS = {
     "idempotency_outcomes": ("response", "details"),
     "blobs": ("value",),
     "stream_chunks": ("entries",),
+    "metrics": ("durations", "waits"),
 }
 """The columns that hold JSON, or words that a newer version may add to, by table."""
 
@@ -83,6 +86,7 @@ WORDS = {
     "log": ("entity", "transition", "from_state", "to_state", "actor", "trace_id"),
     "servers": (
         *("name", "host", "version", "state", "server_group", "service_name", "process", "session", "evidence", "namespace"),
+        "release",
     ),
     "lines": ("level", "message"),
     "lists": ("namespace", "task_list", "no_handler"),
@@ -106,6 +110,7 @@ WORDS = {
     "tags": ("key", "value", "entity", "namespace"),
     "streams": ("namespace", "name"),
     "stream_chunks": ("name", "kind", "writer", "session"),
+    "metrics": ("namespace", "kind", "task_list", "name", "release"),
     "error_texts": ("entity", "namespace", "words"),
 }
 """The other columns of text: names, keys, states that the schema checks, and text for people. Ids are not listed."""
@@ -124,6 +129,7 @@ KEYS = {
     "blobs": "digest",
     "idempotency_outcomes": "idempotency_key",
     "stream_chunks": "owner_id",
+    "metrics": "name",
 }
 """The column that identifies rows to damage, where it is not `id`."""
 
@@ -250,6 +256,14 @@ async def fill(url: str, folder: Path) -> None:
             await engine.goals.objectives.add(f"new {n}", actor="ada")
         for n in EACH:
             await approved(engine, f"Do {n}")
+        roll_up = {
+            (await engine.kernel.store.now(), Series("default", "handler", "default", f"earlier{n}")): Counts(
+                completed=1, durations={5: 1}, waits={7: 1}
+            )
+            for n in EACH
+        }
+        rows = tuple(rows_of(roll_up, 0, KEEP))
+        await engine.kernel.committer.submit(Unit(rows=(PutMetrics(0, 0, rows, ()),)), 5)
         for kind, result in ((READINESS, None), (SCHEDULE, None), (RUN, {"text": "ok"}), (GATE, OK)):
             while (task := await take(engine, kind)) is not None:
                 await settle(engine, task, result)
@@ -309,6 +323,7 @@ PARAMETERS = {
     "flows": "select distinct name from flow_versions",
     "functions": "select distinct workflow from runs where kind = 'function'",
     "alerts": "select name from records where entity = 'alert_rule'",
+    "tasks": "select distinct name from queues where kind = 'handler'",
 }
 """Values of the parameters in paths; for `name`, by group."""
 

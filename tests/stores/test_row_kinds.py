@@ -58,7 +58,7 @@ async def test_the_encoded_store_refuses_a_row_or_settlement_that_it_does_not_kn
 def test_the_union_of_rows_is_the_one_that_the_stores_handle() -> None:
     assert {kind.__name__ for kind in get_args(Row)} == {
         *("PutRun", "RunTransition", "PutSteps", "PutInbox", "ClearInbox", "PutFlow", "PutBlob", "BlockRun", "CancelRunTasks"),
-        *("Dismiss", "LimitTask", "PutTags", "ReleaseKey", "PutPayload"),
+        *("Dismiss", "LimitTask", "PutTags", "ReleaseKey", "PutPayload", "PutMetrics"),
         *("PutRecord", "ChangeRecord", "PutItems", "PutMessage", "TakeMessages", "Await", "PutOutcome", "AppendStream"),
     }
 

@@ -148,6 +148,7 @@ TEXTS: dict[str, dict[str, Reader | str]] = {
     "flows": {"program": _FLOW, "sources": "read together with the program"},
     "handler_registrations": {"requirements": _BY_STORE, "metadata": _BY_STORE},
     "servers": {**dict.fromkeys(("handlers", "task_lists", "topics", "counts"), _BY_STORE), "error": _error},
+    "metrics": dict.fromkeys(("durations", "waits"), "only counted, where a damaged histogram counts as an empty one"),
     "lines": {"details": "only shown, where a damaged one is replaced by the reason; there may be millions"},
     "blobs": {"value": "`verify` compares large values with their digests on SQLite; PostgreSQL has checksums"},
 }

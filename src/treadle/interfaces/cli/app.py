@@ -67,7 +67,7 @@ SECTIONS = {
     "Workflows": "run submit flows compile fmt fix graph lsp",
     "Triggers": "schedules watchers alerts",
     "Agents": "objectives dispatch mcp skill",
-    "Observe": "status why trace events audit workers top",
+    "Observe": "status why trace events audit metrics workers top",
     "Store": "store namespaces token recover import",
 }
 """All commands, by the section of the help that names them."""

@@ -21,6 +21,7 @@ TOOLS_OF_COMMANDS = {
     "workers": "worker_abilities",
     "events": "event_list",
     "audit": "audit_list",
+    "metrics": "metrics_show",
     "signal": "run_signal run_id name",
     "enqueue": "task_enqueue name",
     "submit": "run_start flow",

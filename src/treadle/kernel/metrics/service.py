@@ -1,10 +1,10 @@
 """Metrics: the task that rolls up transitions, and the reads of the roll-ups.
 
-A task (`engine.metrics`, one per namespace) counts new transitions of the whole store every minute, in bounded pages. A page and
-its position in the log are one unit, which the claim fences and which does nothing if another namespace's task has counted the
-page: every transition counts once. On PostgreSQL, a transition may appear after one with a greater seq (D9), so the roll-ups end
-where everything is settled. Reads count the transitions after them, so they are complete at any time. An end that an operator
-retries before it was counted counts without the duration of its attempt.
+A task (`engine.metrics`, one per namespace) counts new transitions of the whole store every minute, in bounded pages, and
+less often while there are none. A page and its position in the log are one unit, which the claim fences and which does nothing if
+another namespace's task has counted the page: every transition counts once. On PostgreSQL, a transition may appear after one with
+a greater seq (D9), so the roll-ups end where everything is settled. Reads count the transitions after them, so they are complete
+at any time. An end that an operator retries before it was counted counts without the duration of its attempt.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import NewTask, Task
 
 KEEP = (2 * DAY, 30 * DAY, 400 * DAY)
-EVERY_FOR, BUSY_EVERY_FOR = MINUTE, 10_000
-"""Milliseconds between two roll-ups, and after one with a full page."""
+EVERY_FOR, BUSY_EVERY_FOR, IDLE_EVERY_FOR = MINUTE, 10_000, 10 * MINUTE
+"""Milliseconds until the next roll-up: usually, after a full page, and after one without work or transitions. The waker polls a
+third as often while nothing is due within a minute, so an idle store is left alone for longer."""
+FIRST_FOR = 3 * MINUTE
+"""Milliseconds until the first roll-up of a namespace."""
 SETTLE_FOR = 30_000
 """Milliseconds after which nothing appears before a transition: it may get its seq 15 s after its time, and another one that got a
 lower seq may live 15 s more."""
@@ -57,11 +60,12 @@ class Metrics(Service):
     def task(self, task_id: str) -> NewTask:
         """Return the task that rolls up transitions, to insert unless it exists."""
         queue = QueueKey(self._namespace, METRICS, ENGINE_LIST, METRICS)
-        return NewTask(id=task_id, queue=queue, unique_key=METRICS, priority=1_000_000, delay=EVERY_FOR)
+        return NewTask(id=task_id, queue=queue, unique_key=METRICS, priority=1_000_000, delay=FIRST_FOR)
 
     async def roll_up(self, task: Task) -> UnitAnswer:
         """Count new transitions, and settle the task until the next time."""
         points = await self._depths()
+        delay = EVERY_FOR if points else IDLE_EVERY_FOR
         for left in reversed(range(PAGES)):
             after_seq = await self._store.metrics.find_cursor()
             settle_for = 0 if self._store.log.seqs_in_order else SETTLE_FOR
@@ -70,9 +74,10 @@ class Metrics(Service):
             if page.until_seq is not None:
                 for key, counts in fold(await self._store.metrics.tally(after_seq, page.until_seq)).items():
                     points.setdefault(key, Counts()).add(counts)
+            if page.size:
+                delay = EVERY_FOR if page.size < PAGE_ROWS else BUSY_EVERY_FOR
             settlement = None
             if left == 0 or not full:
-                delay = BUSY_EVERY_FOR if full or page.size >= PAGE_ROWS else EVERY_FOR
                 settlement = Requeue("wait", TaskState.PENDING, task.attempt, 0, 0, delay=delay, quiet=True)
             now = await self._store.now()
             before = tuple((step_for, now - keep_for) for step_for, keep_for in zip(STEPS, self._keep, strict=True))

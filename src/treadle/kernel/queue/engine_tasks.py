@@ -161,7 +161,7 @@ async def find_owner(store: Store, task: Task, transition: str) -> str | None:
     if task.kind == PRUNE:
         return "it removes old finished work; `treadle store keep` sets what is kept, and `treadle store prune` prunes now."
     if task.kind == METRICS:
-        return "it rolls up metrics every minute; `treadle metrics` shows them."
+        return "it rolls up metrics; `treadle metrics` shows them."
     if task.kind == RUN_DEADLINE:
         run_id = decode_object(task.payload).get("run_id")
         return f"it waits for the deadline of the run {run_id}, and ends with that run; use `treadle runs cancel {run_id}`."

@@ -12,7 +12,15 @@ MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 STEPS = (MINUTE, HOUR, DAY)
 """The steps of stored roll-ups, in milliseconds."""
 
-_decode_histograms = msgspec.json.Decoder(list[dict[int, int]]).decode
+_decoder = msgspec.json.Decoder(list[dict[int, int]])
+
+
+def _decode_histograms(text: str) -> list[dict[int, int]]:
+    """Decode histograms; those of a step and label are empty if one of them is damaged."""
+    try:
+        return _decoder.decode(text)
+    except msgspec.DecodeError:
+        return []
 
 
 class TransitionPage(NamedTuple):
