@@ -223,7 +223,7 @@ class Judging:
         yield from (f"nobody asked for {key}" for key in self._keys if key not in wanted)
 
     def left_over(self) -> Iterator[str]:
-        """No live task but the one that prunes; no run, step or external job without an end, no result that nobody took in."""
+        """No live task but upkeep; no run, step or external job without an end, no result that nobody took in."""
         found = self._found
         for task in found.tasks.values():
             if not task.finished and task.kind not in UPKEEP:

@@ -127,7 +127,7 @@ class Scene:
         return found
 
     async def nothing_is_left(self) -> bool:
-        """Whether no task is live any more but the engine's own, which prunes."""
+        """Whether no task is live any more but the engine's own."""
         try:
             return all(depth.queue.task_list == ENGINE_LIST for depth in await self.engine.kernel.store.tasks.list_depths())
         except StoreError:

@@ -284,6 +284,23 @@ async def test_an_outage_is_caught_up_in_bounded_pages(scene: Scene, monkeypatch
     assert [last - cursor for cursor in cursors] == [4, 0, 0], "six transitions at a time"
 
 
+async def test_an_idle_store_is_left_alone_for_longer(scene: Scene) -> None:
+    async def delay() -> int:
+        queue = QueueKey("default", METRICS, ENGINE_LIST, METRICS)
+        await put(scene.store, new_task(queue))
+        task = await claim_one(scene.store, queue)
+        await scene.metrics.roll_up(task)
+        return ((await get(scene.store, task.id)).wake_at or 0) - scene.now
+
+    assert await delay() == service.IDLE_EVERY_FOR
+    await scene.work(QUEUES[0], "ann", "succeed", 0, 0)
+    await scene.database.clock.advance(service.SETTLE_FOR)
+    assert await delay() == service.EVERY_FOR
+    assert await delay() == service.IDLE_EVERY_FOR
+    await put_one(scene.store, QUEUES[0])
+    assert await delay() == service.EVERY_FOR, "depths are sampled while there is work"
+
+
 async def test_depths_and_ages_are_those_of_each_minute(scene: Scene) -> None:
     await put_one(scene.store, QUEUES[0])
     await put_one(scene.store, QUEUES[2])
