@@ -26,7 +26,6 @@ WITHOUT: dict[str, list[str]] = {
     "client": ["status", "--server", "http://127.0.0.1:9"],
     "mcp": ["mcp"],
     "lsp": ["lsp"],
-    "goals": ["objectives", "list", "--store", "sqlite:///smoke.db"],
     "postgres": ["status", "--store", "postgresql://127.0.0.1:9/none"],
     "mongodb": ["import", "mongodump", "."],
 }

@@ -56,6 +56,7 @@ UNORDERED = (
     "runs.find_many",
     "operators.list_limits",
     "tasks.list_depths",
+    "metrics.tally",
 )
 UNLIKE = (
     *("log.find_last_seq", "log.list_events", "tasks.list_queues", "tasks.queue_ids", "operators.list_queue_rules", "now"),
