@@ -6,10 +6,10 @@ import re
 from inspect import isclass, isfunction
 from pathlib import Path
 
-from treadle.kernel.store import database, operator_ports, ports, usage
+from treadle.kernel.store import database, metrics, operator_ports, ports, usage
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "ports.md"
-MODULES = (ports, operator_ports, database, usage)
+MODULES = (ports, operator_ports, database, metrics, usage)
 METHODS_LIMIT = 100
 """Methods that a store implements."""
 PARTS = {"Statements", "Port", "ReadPort"}

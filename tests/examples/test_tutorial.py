@@ -175,7 +175,7 @@ def test_lesson_5_another_worker_takes_an_agent_over(treadle: Treadle):
 
 
 def test_the_code_of_every_lesson_is_performed_here():
-    pages = [page.read_text("utf-8") for page in sorted(LESSONS.glob("*.md"))]
+    pages = [page.read_text("utf-8") for page in sorted(LESSONS.glob("*.md")) if page.stem != "tour"]  # no lesson: pieces to read
     shown = {name for page in pages for name in re.findall(r"<!-- snippet: docs/snippets/tutorial/(\S+) -->", page)}
     assert shown == {path.name for path in SNIPPETS.iterdir() if path.is_file()}
     assert sum(page.count("```python") for page in pages) == sum(name.endswith(".py") for name in shown)

@@ -131,7 +131,7 @@ def transactional_steps_are_recorded_by_attempt(patch: pytest.MonkeyPatch) -> No
 
 FOUND_BY: dict[Defect, str] = {
     processes_of_other_containers_look_dead: "containers and commit lost",
-    workers_claim_jobs_of_every_scope: "external and scopes",
+    workers_claim_jobs_of_every_scope: "scopes and worker killed",
     progress_deadlines_are_checked_once_a_second: "progress deadline and commit lost",
     results_of_another_type_fail_the_step: "workflow and typed result",
     collected_failures_are_not_retried: "function and collected failures",

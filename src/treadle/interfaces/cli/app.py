@@ -177,7 +177,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "traces.get",
         "Show everything that followed from one start, across runs, tasks, approvals and external jobs, on one time axis.",
     ),
-    Leaf("top", "commands.top:top", "Show lists, runs, workers and rates in a live view; q quits."),
+    Leaf("top", "commands.top:top", "Show lists, runs, workers and rates in a live view; ? lists the keys, q quits."),
     Leaf("metrics", "metrics.series", "Show finished and failed work, durations, waits and costs over time, by handler and more."),
     Leaf(
         "events",

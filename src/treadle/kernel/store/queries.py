@@ -45,7 +45,7 @@ class Woken:
     """Whether a call that expires no leases found owned tasks with an expired lease."""
     ready: bool = False
     """Whether a call with `find_ready` found a task that was ready before it."""
-    rated: bool = True
+    rated: bool = False
     """Whether a limit may have a rate: the next start may be due sooner once a task with a limit key is claimed."""
 
 
