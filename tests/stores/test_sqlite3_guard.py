@@ -10,11 +10,13 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from treadle.model.errors import StoreFileInUse
 from treadle.stores.sqlite import SqliteStore, connect_for_reading
+from treadle.stores.sqlite.connection.connect import connect
 from treadle.testing import ManualClock
 from treadle_conformance.task_steps import new_task, put
 
@@ -77,3 +79,27 @@ async def test_a_connection_for_reading_sees_commits_and_cannot_write(tmp_path: 
             reading.execute("delete from tasks")
     await put(store, new_task())
     await store.close()
+
+
+def test_other_databases_can_be_opened_while_a_thread_uses_the_store(tmp_path: Path):
+    """apsw refuses to say the file of a connection that is busy in another thread."""
+    connection = connect(str(tmp_path / "treadle.db"))
+    busy, done = Event(), Event()
+
+    def wait() -> None:
+        busy.set()
+        done.wait()
+
+    connection.create_scalar_function("wait", wait, 0)
+    thread = Thread(target=lambda: list(connection.execute("select wait()")))
+    thread.start()
+    busy.wait()
+    try:
+        (tmp_path / "shop.db").touch()
+        sqlite3.connect(tmp_path / "shop.db").close()
+        with pytest.raises(StoreFileInUse):
+            sqlite3.connect(tmp_path / "treadle.db")
+    finally:
+        done.set()
+        thread.join()
+        connection.close()

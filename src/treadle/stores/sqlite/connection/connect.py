@@ -160,6 +160,8 @@ class SqliteConnection(apsw.Connection):
     """A connection; the one that writes to a file counts its commits."""
 
     counter: CommitCounter | None = None
+    path = ""
+    """Of its file; `filename` cannot be read while another thread uses the connection."""
 
 
 def connect(path: str | None, *, create: bool = True) -> SqliteConnection:
@@ -176,6 +178,7 @@ def connect(path: str | None, *, create: bool = True) -> SqliteConnection:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     connection = SqliteConnection(path or ":memory:", flags=flags, statementcachesize=200)
+    connection.path = "" if path is None else str(Path(path).absolute())
     connection.set_busy_handler(wait_for_lock)
     # Otherwise the planner looks at the values of a statement, so that SQLite prepares it again each time they are bound.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
@@ -194,7 +197,8 @@ def connect_for_reading(path: str | os.PathLike[str]) -> apsw.Connection:
     for name, state in connect_for_reading("treadle.db").execute("select name, state from tasks"):
         print(name, state)
     """
-    connection = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = SqliteConnection(os.fspath(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.path = str(Path(path).absolute())
     connection.set_busy_handler(wait_for_lock)
     return connection
 
@@ -345,10 +349,10 @@ def _check(event: str, arguments: tuple[object, ...]) -> None:
     wanted = _identity(_path_of(arguments[0]))
     if wanted is None:
         return
-    for connection in apsw.connections():
-        if wanted == _identity(connection.filename):
+    for path in {connection.path for connection in apsw.connections() if isinstance(connection, SqliteConnection)}:
+        if wanted == _identity(path):
             raise StoreFileInUse(
-                f"This process has the store {connection.filename} open: a connection of Python's sqlite3 to the same file could "
+                f"This process has the store {path} open: a connection of Python's sqlite3 to the same file could "
                 "lose stored work. Use engine.kernel.read_connection() or treadle.stores.sqlite.connect_for_reading(PATH), or read "
                 "the file from another process; to write your own tables, use engine.transaction()."
             )
