@@ -414,6 +414,8 @@ class Advancer(Service):
                 failpoint("advance.after_commit")
                 if answer.verdict is Verdict.DONE:
                     self.committed(cached, changes, stored)
+                    if changes.ignored:  # its claim may have been settled elsewhere, so that the store has not counted this version
+                        self.views.forget(cached.run.id)
         except StoreError:
             raise
         except Exception as error:
